@@ -1,10 +1,10 @@
-//! Two devices with the request between them: at the beginning of a chain, what both receive; behind other filters, the sink that
-//! sends each frame by the other device.
+//! A bridge between two devices. At the beginning of a chain it receives from both; behind other filters it sends each
+//! frame by the other device.
 //!
 //! - `parts/received.rs` — receiving; `parts/on_wire.rs` — open checksums and super-frames; `parts/sending.rs` — sending.
 //!
-//! It learns no addresses: there is one way for each frame. What a frame came by stands with its view, as the interface's name,
-//! so that filters between may set classes. Control puts the sink at open ends behind the source ([`Kind::returns`]).
+//! A bridge learns no addresses: each frame has one way to go. A frame's view names the interface that it came by, so
+//! filters between may set classes. Control puts the sink at open ends behind the source ([`Kind::returns`]).
 
 use crate::parts::on_wire::OnWire;
 use crate::parts::received::{self, Port};
@@ -55,10 +55,9 @@ static SOURCE: Kind = Kind::new("bridge", "what two devices receive, to be sent 
     .runs_in(Spaces::APP)
     .returns("bridge");
 
-/// Frames wait so long for room in a device, and the other direction with them; then they are dropped, as a switch does.
+/// How long a frame, and with it the other direction, waits for room in a device. Then the frame is dropped.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The names of the two devices.
 fn names(params: &Params) -> Result<[&str; 2], ParamError> {
     match params.list("devices") {
         [] => Err(ParamError::new("devices", "it is not clear which two devices it bridges")
@@ -92,7 +91,7 @@ fn source(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     received::source_of(ports, Some(OnWire::default()), None)
 }
 
-/// Can the device be one of a bridge's?
+/// Bridges take Ethernet devices only.
 fn check(link: &Link) -> Result<(), ParamError> {
     let is_ethernet = link.link_type() == Some(LinkType::ETHERNET.0) && !link.is_loopback();
     let wrong = || ParamError::new("devices", format!("`{}` is no Ethernet device", link.name));
@@ -111,7 +110,6 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(Bridge { ways: [open(one)?, open(other)?], known: Vec::new() }))
 }
 
-/// A device to send by.
 struct Way {
     name: String,
     sender: Box<dyn Transmit>,
@@ -119,15 +117,15 @@ struct Way {
 
 struct Bridge {
     ways: [Way; 2],
-    /// By view: the place of the device by which its frames go out. `None`: they came by neither.
+    /// Per view: the index of the device that sends its frames. `None`: the frames came by neither device.
     known: Vec<(ViewKey, Option<usize>)>,
 }
 
-/// Views that are remembered: each device has one, and each filter that edits frames may make two more.
+/// Views that are remembered. Each device has one, and each filter that edits frames may add two.
 const VIEWS: usize = 64;
 
 impl Bridge {
-    /// By which device a frame goes out.
+    /// The device that sends a frame.
     #[inline]
     fn way_of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<usize> {
         let key = Links::key_of(block);
@@ -139,7 +137,7 @@ impl Bridge {
 
     #[cold]
     fn find_way(&mut self, rings: &BlockTable, block: &Descriptor, key: ViewKey) -> Option<usize> {
-        // What was taken out of a tunnel is not what came.
+        // A packet out of a tunnel never came by the device itself.
         let interface = rings.interface(block).filter(|interface| interface.tunnels.is_none());
         let came_by = interface.and_then(|interface| interface.name.as_deref());
         let side = self.ways.iter().position(|way| came_by == Some(way.name.as_str()));

@@ -1,6 +1,6 @@
-//! Groups records by fields, and gives a row for each group: how many there were, and sums, averages and percentiles.
+//! Groups records by fields. Each group becomes a record with its count, sums, averages and percentiles.
 //!
-//! `by/groups.rs` has the groups; `by/spread.rs` the distribution that percentiles are read from.
+//! `by/groups.rs` holds the groups, `by/spread.rs` the distribution that percentiles are read from.
 
 mod groups;
 mod spread;
@@ -49,10 +49,10 @@ const WEB: &str = "\
 {\"http\":{\"hostname\":\"192.88.99.42\",\"status\":200},\"count\":10}
 ";
 
-/// Records are given in pieces, so that nothing of a million groups is copied twice.
+/// Group records leave in pieces, so that a million groups are not copied twice.
 const PIECE: usize = 64;
 
-/// What is measured beside the count.
+/// A number that a group keeps beside its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Sum,
@@ -62,7 +62,7 @@ enum Measure {
 
 const MEASURES: [(&str, Measure); 3] = [("sum", Measure::Sum), ("avg", Measure::Average), ("p99", Measure::Percentile)];
 
-/// The measures that are asked for, with the field of each.
+/// The measures in the request, each with its field.
 fn measures(params: &Params) -> Vec<(&'static str, Measure, String)> {
     let of = |(key, measure): (&'static str, Measure)| {
         let names = params.text(key).unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -71,7 +71,7 @@ fn measures(params: &Params) -> Vec<(&'static str, Measure, String)> {
     MEASURES.into_iter().flat_map(of).collect()
 }
 
-/// The schema of the groups' records. `schemas`: of the records that may come.
+/// The schema of the group records. `schemas`: those of the input.
 fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schema, ParamError> {
     let mut fields = Vec::new();
     if params.number("every").is_some() {
@@ -107,7 +107,7 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let measures = measures(params);
-    // The check of the request knew what comes; without one it is any of the records that there are.
+    // The check of the request knew the schemas of the input. Without it, any known record may come.
     let schema = match params.records().and_then(made_with_id) {
         Some(schema) => schema,
         None => schema(params, &env.schemas)?,
@@ -135,21 +135,21 @@ struct By {
     names: Names,
     groups: Groups,
     measures: Vec<Measure>,
-    /// ns of an interval.
+    /// Length of an interval, ns.
     every: Option<u64>,
-    /// The end of this interval.
+    /// The end of the current interval.
     until: Option<u64>,
     top: usize,
     schema: &'static Schema,
     writer: RowWriter,
-    /// Fields to group by.
+    /// The number of fields to group by.
     keys: usize,
-    /// Groups on their way out, and the beginning of their interval.
+    /// Groups that are being written, and the beginning of their interval.
     leaving: IntoIter<(Vec<Option<groups::Value>>, Group)>,
     leaving_time: u64,
-    /// Records are the metadata of messages.
+    /// The input is messages: records are their metadata.
     of_messages: bool,
-    /// Blocks of the batch that were counted before groups had to leave.
+    /// Blocks of this batch that were counted before groups had to be written.
     seen: u64,
 }
 
@@ -159,12 +159,12 @@ impl By {
         match self.groups.add(&row, places, &self.measures) {
             (_, 0) => {}
             (0, _) => cx.drop(1, "more groups than groups="),
-            // It counted for some of its values.
+            // The record still counted for some of its values.
             (_, over) => cx.count("values without a group", over),
         }
     }
 
-    /// Does an interval end before this time? Its groups leave then.
+    /// Is `time` beyond the current interval? Then its groups are written.
     fn interval_ends(&mut self, time: u64) -> bool {
         let Some(every) = self.every else { return false };
         let end = (time - time % every).saturating_add(every);
@@ -177,13 +177,13 @@ impl By {
         true
     }
 
-    /// The groups so far leave, the largest first.
+    /// Starts to write all groups, the largest first.
     fn settle(&mut self, begin: u64) {
         self.leaving = self.groups.take(self.top).into_iter();
         self.leaving_time = begin;
     }
 
-    /// Gives a piece of the groups that leave; `false`: those were all.
+    /// Writes a piece of the groups; `false` after the last group.
     fn give(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..PIECE {
             let Some((key, group)) = self.leaving.next() else { return false };
@@ -266,7 +266,7 @@ mod tests {
     );
     static NAMES: Schema = Schema::new("names", &[Field::new("", FieldType::Text)]);
 
-    /// Records as (seconds, who, length, names); groups as JSON would have them, without quotes.
+    /// `records`: (seconds, who, length, names). `given`: parameters. `expected`: groups as JSON without quotes.
     fn check(records: &[(u64, &str, u64, &[&str])], given: &[(&str, &str)], expected: &[&str], dropped: u64) {
         let pieces = records.iter().map(|(seconds, who, length, names)| {
             let mut writer = RowWriter::new(&SEEN);
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(outcome.counters("by").drops.get("more groups than groups="), dropped);
     }
 
-    /// Two requests of a process may group by one name with values of two types.
+    /// Two requests in one process may group by the same name with values of two types.
     #[test]
     fn records_are_those_that_the_check_found() {
         let groups = |kind| made("by", &[("who".to_string(), kind), ("count".to_string(), FieldType::Number)]).unwrap();

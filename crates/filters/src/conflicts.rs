@@ -1,6 +1,5 @@
-//! A record of each place of a TCP stream that came twice with different bytes: both versions, and when each came. An attack on whoever
-//! reads the stream, a broken sender, or a broken capture. Not the streams themselves: those are `tcp`'s, whose assembler works
-//! here a second time.
+//! A record of each place of a TCP stream that came twice with different bytes: both versions, and when each came.
+//! Causes are an attack on the stream's reader, a broken sender or a broken capture. See `tcp` for the streams.
 
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::origin::{self, Origins};
@@ -72,7 +71,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// Blocks that the assembler gives before they are dropped.
+/// Blocks that the assembler may give before they are dropped.
 const ENOUGH: usize = 1000;
 
 struct Conflicts {
@@ -82,7 +81,7 @@ struct Conflicts {
 }
 
 impl Conflicts {
-    /// Gives the records of what the segment that came last has shown, in place of what the assembler gave since `before`.
+    /// Writes the conflicts of the last segment, in place of the blocks that the assembler gave since `before`.
     fn report(&mut self, time: u64, before: usize, cx: &mut Context<'_>) {
         cx.out.truncate(before);
         let Conflicts { assembler, row, .. } = self;
@@ -162,8 +161,8 @@ mod tests {
     use testkit::Chain;
     use testkit::packets::{CLIENT, Conversation, SERVER, flag};
 
-    /// Rows: segments of the client as (position, bytes), the policy, and what the records say: offset, taken, other, and which
-    /// frame each came in.
+    /// Each row: the client's segments as (position, bytes), the policy, and the records: offset, taken, other, and
+    /// the frame of each.
     #[test]
     fn both_versions_are_told() {
         type Told<'a> = (u64, &'a str, &'a str, [u64; 2]);

@@ -1,16 +1,16 @@
-//! Opens tunnels and puts fragments together: what comes out is the packet that was inside, whole. Not streams, and not what
-//! is encrypted. What is neither in a tunnel nor a fragment passes as it came.
+//! Opens tunnels and reassembles fragments: the output is the inner packet, whole. Other frames pass unchanged.
+//! Streams and encrypted tunnels are not opened.
 //!
-//! A packet out of a tunnel is the same bytes, cropped, in a view that says which tunnels it was in. Only a packet that was put
-//! together from fragments is copied.
+//! A packet out of a tunnel is the same bytes, cropped, in a view that names its tunnels. Only a reassembled packet is
+//! copied.
 //!
 //! Tiers:
-//! 1. *plain* — `packet::tunnel::is_plain` sees at a glance that a frame carries nothing: nearly every frame;
-//! 2. *opened* — headers are read one tunnel at a time, the descriptor is cropped, and the view is looked up;
-//! 3. *fragments* — held until all of a packet are there.
+//! 1. *plain* — `packet::tunnel::is_plain` sees no tunnel or fragment at a glance: nearly every frame;
+//! 2. *opened* — headers are read one tunnel at a time, the descriptor is cropped and the view is looked up;
+//! 3. *fragments* — held until the packet is complete.
 //!
-//! - `decap/fragments.rs` — which fragments make a packet; `decap/pieces.rs` — what counts where they overlap.
-//! - `decap/views.rs` — the views that packets out of tunnels lie in.
+//! - `decap/fragments.rs` — which fragments form a packet; `decap/pieces.rs` — whose bytes count in overlaps.
+//! - `decap/views.rs` — the views of packets out of tunnels.
 
 mod fragments;
 mod pieces;
@@ -79,7 +79,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Decap::new(params).map(Instance::filter)
 }
 
-/// `decap` for another filter, as it is without parameters.
+/// `decap` with default parameters, for another filter.
 pub(crate) fn usual() -> Result<Decap, ParamError> {
     let mut params = Params::new();
     let lacks = params.fill_defaults(KIND.params).err();
@@ -110,7 +110,6 @@ impl Decap {
     }
 }
 
-/// The UDP ports that the parameters name.
 fn ports(params: &Params) -> Result<Ports, ParamError> {
     let mut ports = Vec::new();
     for (udp, key, usual) in Udp::ALL {
@@ -129,7 +128,7 @@ fn ports(params: &Params) -> Result<Ports, ParamError> {
     Ok(Ports::of_each(ports))
 }
 
-/// What may be in a tunnel or part of a packet; `None` where the ports are wrong.
+/// What a frame must match to be opened; `None` where the ports are wrong.
 fn opens(params: &Params) -> Option<Vec<Predicate>> {
     let ranges = ports(params).ok()?.iter().map(|(port, _)| (port, port)).collect();
     Some(vec![
@@ -139,34 +138,31 @@ fn opens(params: &Params) -> Option<Vec<Predicate>> {
     ])
 }
 
-/// Opens tunnels and puts fragments together.
 pub(crate) struct Decap {
     ports: Ports,
-    /// Tunnels opened one inside of the other.
+    /// How many nested tunnels are opened.
     depth: usize,
     fragments: Fragments,
     views: Views,
-    /// Keeps apart fragments in different tunnels.
+    /// Hashes tunnel stacks, to keep apart fragments in different tunnels.
     hasher: RandomState,
-    /// The tunnels of the packet under way, and what tells them apart.
+    /// The tunnels of the current packet, and the key that tells them apart.
     stack: Vec<u8>,
     key: Vec<u8>,
-    /// The frame that came last carried another one.
+    /// The last frame carried another.
     has_opened: bool,
 }
 
-/// What becomes of a frame.
 pub(crate) enum Fate {
-    /// It passes as it is, or as this.
+    /// The frame passes unchanged.
     Passes,
     Becomes(Descriptor),
-    /// A fragment that is kept.
+    /// The frame is a fragment and is held.
     Kept,
     Dropped(&'static str),
 }
 
 impl Decap {
-    /// Takes a frame of this link type.
     #[inline]
     pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
         match is_plain(link, cx.rings.bytes(frame), &self.ports) {
@@ -175,47 +171,47 @@ impl Decap {
         }
     }
 
-    /// A fragment for which there is no room is dropped, and no earlier one makes room: for who lets fragments pass as they come.
+    /// When full, drops new fragments instead of giving up older packets. For callers that pass fragments on at once.
     pub(crate) fn refuse_newcomers(&mut self) {
         self.fragments.refuses = true;
     }
 
-    /// Does the fragment that came last contradict others of its packet?
+    /// Did the last fragment contradict earlier ones of its packet?
     pub(crate) fn is_contradicted(&self) -> bool {
         self.fragments.differs
     }
 
-    /// Does the fragment that came last have bytes for places that others had before?
+    /// Did the last fragment overlap earlier ones?
     pub(crate) fn is_overlapping(&self) -> bool {
         self.fragments.overlaps
     }
 
-    /// Did the frame that came last carry another one?
+    /// Did the last frame carry another?
     pub(crate) fn has_opened(&self) -> bool {
         self.has_opened
     }
 
-    /// Was one of the tunnels that it opened over IP?
+    /// Was one of the tunnels of the last frame over IP?
     pub(crate) fn has_opened_ip(&self) -> bool {
         stack::Layers::of(&self.stack).any(|layer| layer.addresses.is_some())
     }
 
-    /// When something is to be done next.
+    /// When [`Decap::expire`] is due next.
     pub(crate) fn next_due(&self) -> u64 {
         self.fragments.next_due()
     }
 
-    /// The time has come.
+    /// Gives up on packets whose time is over.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
         self.fragments.expire(cx);
     }
 
-    /// No frame will come any more.
+    /// The input ends.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
         self.fragments.finish(cx);
     }
 
-    /// Looks into a frame that may carry another, or be part of one.
+    /// Opens a frame that may carry another, or be a fragment.
     #[inline(never)]
     fn open(&mut self, mut link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
         self.stack.clear();
@@ -223,7 +219,7 @@ impl Decap {
             self.stack.extend(tunnels);
         }
         let (before, mut layers) = (self.stack.len(), stack::Layers::of(&self.stack).count());
-        // Where its bytes lie; its view says what they are once all is opened.
+        // The descriptor is cropped as tunnels open; it gets its view at the end.
         let mut block = *frame;
         let mut is_whole = false;
         loop {
@@ -270,7 +266,7 @@ impl Decap {
         Fate::Becomes(block)
     }
 
-    /// What keeps the fragments in these tunnels apart from others.
+    /// A hash of the tunnels, which keeps their fragments apart from others.
     fn scope(&mut self) -> u64 {
         self.key.clear();
         stack::append_key(&self.stack, &mut self.key);
@@ -278,7 +274,7 @@ impl Decap {
     }
 }
 
-/// What a packet of a tunnel is counted as.
+/// The counter of packets out of this kind of tunnel.
 const fn opened(kind: tunnel::Kind) -> &'static str {
     match kind {
         tunnel::Kind::Gre => "packets out of gre",

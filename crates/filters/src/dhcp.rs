@@ -1,6 +1,6 @@
-//! DHCP messages as records: who asks for an address, and what it is given.
+//! DHCP messages as records: the client that asks for an address, and what the server gives it.
 //!
-//! The message itself is read by `packet::dhcp`. Not DHCPv6, and not BOOTP without options.
+//! `packet::dhcp` reads the message. DHCPv6 and BOOTP without options are not read.
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::append_with_colons;
@@ -37,7 +37,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// A list of these is a list of addresses.
+/// The item of a list of addresses.
 pub(crate) static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
 
 /// What `dhcp` is.
@@ -64,7 +64,7 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(Dhcp::new()))
 }
 
-/// Writes records; its buffers are kept from one to the next.
+/// Writes records; its buffers are reused.
 pub(crate) struct Dhcp {
     pub(crate) row: RowWriter,
     word: RowWriter,
@@ -105,7 +105,7 @@ impl Dhcp {
         }
     }
 
-    /// Puts what a message says into the row under way; says how many options are not listed.
+    /// Adds the fields of a message to the current row; returns how many options are not listed.
     pub(crate) fn put(&mut self, packet: &Packet<'_>) -> u64 {
         self.fields(packet);
         self.options(packet)
@@ -131,7 +131,7 @@ impl Dhcp {
         }
     }
 
-    /// The first option of each code counts.
+    /// Of repeated options the first counts.
     fn options(&mut self, packet: &Packet<'_>) -> u64 {
         for (field, code) in [
             ("dhcp.client_id", code::CLIENT),
@@ -143,7 +143,7 @@ impl Dhcp {
             self.text.clear();
             match (code, bytes) {
                 (code::CLIENT, [_kind, id @ ..]) => append_with_colons(&mut self.text, id),
-                // Some end their texts with zeros.
+                // Some clients end their texts with zeros.
                 _ => {
                     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                     packet::tls::append_name(&mut self.text, &bytes[..end]);
@@ -191,7 +191,7 @@ impl Dhcp {
     }
 }
 
-/// EVE's names of kinds of messages.
+/// EVE's names of message types.
 const fn kind_name(kind: u8) -> &'static str {
     match kind {
         dhcp::kind::DISCOVER => "discover",
@@ -206,7 +206,7 @@ const fn kind_name(kind: u8) -> &'static str {
     }
 }
 
-/// EVE's names of options that clients ask for; EVE leaves others out.
+/// EVE's names of the options that clients ask for; EVE leaves out the others.
 const fn parameter_name(number: u8) -> Option<&'static str> {
     Some(match number {
         code::SUBNET_MASK => "subnet_mask",

@@ -1,7 +1,7 @@
-//! DNS messages as records: one for each message, with its first question and the records that answer it.
+//! DNS messages as records: each message with its first question and its answers.
 //!
-//! The message itself is read by `packet::dns`; here is where messages come from — datagrams, or TCP streams in which
-//! each has its length in front (RFC 1035, 4.2.2) — and what a record says (`dns/row.rs`).
+//! `packet::dns` reads the message. This file finds messages in datagrams and in TCP streams, where a length precedes
+//! each (RFC 1035, 4.2.2). `dns/row.rs` writes the record.
 
 pub(crate) mod row;
 #[cfg(test)]
@@ -58,33 +58,31 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Dns {
     ports: Option<Numbers>,
     row: MessageRow,
-    /// Copied parts of messages, of all streams.
+    /// Copied parts of messages of all streams.
     carried: Carried,
 }
 
-/// What is kept of one direction of a connection or flow.
+/// The state of one direction of a connection or flow.
 enum Session {
-    /// Another port.
+    /// The port is not one of DNS.
     Unwanted,
-    /// Each block is a message.
     Datagrams,
     Stream(Stream),
 }
 
 #[derive(Default)]
 struct Stream {
-    /// A copy of the beginning of a message that goes on in the next block, with its length in front.
+    /// A copy of the beginning of an unfinished message, from its length on.
     part: Vec<u8>,
-    /// Where messages begin is not known; a block may begin with one.
+    /// Message boundaries are unknown; a block may begin with a message.
     lost: bool,
 }
 
-/// Length in front of each message.
+/// The length before each message.
 const LENGTH_BYTES: usize = 2;
 
 const TOO_MANY: &str = "too many unfinished dns messages";
 
-/// A message's header.
 const HEADER_BYTES: usize = 12;
 
 impl SessionFilter for Dns {
@@ -133,7 +131,6 @@ impl Dns {
         }
     }
 
-    /// Gives the record of a message.
     fn give(&mut self, message: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
         let (fault, left_out) = self.row.fill(message, block, outlet.facts(block.class));
         if let Some(fault) = fault {
@@ -145,11 +142,11 @@ impl Dns {
         outlet.record(self.row.row(), block.time, block.class);
     }
 
-    /// A piece of a stream: the rest of a message that began before, whole messages, the beginning of one that goes on.
+    /// Reads a piece of a stream: the rest of an unfinished message, whole messages, the beginning of another.
     fn segment(&mut self, stream: &mut Stream, block: &Descriptor, bytes: &[u8], outlet: &mut Outlet<'_>) {
         let mut rest = bytes;
         while !stream.part.is_empty() && !rest.is_empty() {
-            // The part is short of a message, else it would not be kept.
+            // The part is incomplete, or it would not have been kept.
             let need = split_tcp(&stream.part).err().unwrap_or(0);
             let (more, behind) = rest.split_at(need.saturating_sub(stream.part.len()).min(rest.len()));
             if !self.keep_copy(stream, more) {
@@ -191,7 +188,7 @@ impl Dns {
         }
     }
 
-    /// Copies bytes behind what is kept of a message; says no where too much is kept already, of all streams.
+    /// Appends a copy of `bytes` to the unfinished message; `false` when the limit of all streams is reached.
     fn keep_copy(&mut self, stream: &mut Stream, bytes: &[u8]) -> bool {
         let kept = self.carried.keep(&mut stream.part, bytes);
         if !kept {
@@ -201,7 +198,7 @@ impl Dns {
         kept
     }
 
-    /// The rest of a message will not come.
+    /// Drops an unfinished message whose rest will not come.
     fn forget(&mut self, stream: &mut Stream, outlet: &mut Outlet<'_>) {
         if !stream.part.is_empty() {
             outlet.count("dns messages whose rest is missing", 1);
@@ -210,8 +207,8 @@ impl Dns {
     }
 }
 
-/// Can a message of which `need - 2` bytes are announced begin with `bytes`? If where messages begin is not known, only
-/// a header says so.
+/// Can a message that announces `need - 2` bytes begin with `bytes`? If boundaries are unknown (`lost`), only a whole
+/// plausible header counts.
 fn may_begin(bytes: &[u8], need: usize, lost: bool) -> bool {
     match bytes.get(LENGTH_BYTES..) {
         Some(message) if message.len() >= HEADER_BYTES => is_plausible(message, (need - LENGTH_BYTES) as u32),

@@ -1,10 +1,10 @@
-//! Writes flows and what applications say in them as one log in the format of Suricata's EVE.
+//! Writes flows and application records as one log in the format of Suricata's EVE.
 //!
 //! - `eve/schema.rs` — the events, as Suricata's schema has them.
 //! - `eve/events.rs` — which record becomes which event.
 //!
-//! The records are those of other filters; before frames the planner puts in all of them. `json` writes records as they are:
-//! with more fields than EVE has.
+//! Other filters make the records; the planner puts all of them in front when the input is frames. `json` writes
+//! records unchanged, with more fields than EVE has.
 
 pub(crate) mod events;
 pub(crate) mod schema;
@@ -40,7 +40,7 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
     .sink()
     .examples(&[Example { request: "pcap tls.pcap | eve", output: BEHIND_A_PROXY }]);
 
-/// What makes records of frames.
+/// The filters that make the records out of frames.
 const RECORDS: &str =
     "{ flows + http | transactions + tls | transactions + dns + ssh + smtp | transactions + ftp + sip }";
 

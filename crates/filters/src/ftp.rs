@@ -1,7 +1,7 @@
 //! FTP commands and their replies as records.
 //!
-//! Lines are read by `packet::ftp` and `packet::reply`; here is which side the client is, and which reply is whose. Not
-//! what data connections carry: that is `ftp_data`'s.
+//! `packet::ftp` and `packet::reply` read the lines. This file finds the client's side and matches replies to
+//! commands. `ftp_data` reads the data connections.
 
 use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
@@ -59,46 +59,44 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Ftp {
     row: RowWriter,
     text: RowWriter,
-    /// Where a line is put together that lies in several blocks.
+    /// Buffer for a line that spans several blocks.
     whole: Vec<u8>,
-    /// Lines of all connections.
+    /// Kept lines of all connections.
     carried: Carried,
 }
 
-/// A connection.
 #[derive(Default)]
 struct Session {
     lines: [TextLines; 2],
-    /// The client's direction, once something came.
+    /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
     /// The client spoke FTP.
     is_confirmed: bool,
     is_gone: bool,
-    /// Commands whose reply has not come.
+    /// Commands that wait for their reply.
     commands: VecDeque<Waiting>,
     reply: Reply,
-    /// What came before the client spoke: the greeting.
+    /// The greeting: a reply before the first command.
     greeting: Option<(Reply, u64)>,
 }
 
-/// What waits for a reply.
+/// An entry of the queue of commands.
 enum Waiting {
-    /// The line of a command.
     Command(Vec<u8>),
-    /// So many commands that are not listed: their replies are nobody else's.
+    /// This many commands without a record. Their replies must not go to other commands.
     Unlisted(u32),
 }
 
-/// A reply under way.
+/// A reply being read.
 #[derive(Default)]
 struct Reply {
     /// Rows of its lines and of its codes.
     lines: Vec<u8>,
     codes: Vec<u8>,
     count: usize,
-    /// The code of a reply of several lines.
+    /// The code of an unfinished reply of several lines.
     open: Option<u16>,
-    /// Lines of it are missing: another reply may end it.
+    /// Lines are missing, so the last line of another reply may end it.
     has_gap: bool,
     place: Option<Place>,
 }
@@ -142,7 +140,7 @@ impl SessionFilter for Ftp {
 }
 
 impl Ftp {
-    /// Keeps this many bytes of all connections at most.
+    /// `limit`: maximum bytes kept of all connections.
     fn new(limit: usize) -> Ftp {
         Ftp {
             row: RowWriter::new(&SCHEMA),
@@ -152,7 +150,7 @@ impl Ftp {
         }
     }
 
-    /// Deals with a block; says whether it was FTP.
+    /// Reads a block; returns whether it was FTP.
     fn block(
         &mut self,
         session: &mut Session,
@@ -172,7 +170,7 @@ impl Ftp {
                 self.lose_replies(session, block, outlet);
             }
             if direction != client && reply::line(bytes).code.is_some() {
-                // The gap ends with a line.
+                // The missing bytes end with a line.
                 session.lines[side].clear(&mut self.carried);
             }
         }
@@ -190,7 +188,6 @@ impl Ftp {
         !session.is_gone && (session.is_confirmed || direction != client && says_so())
     }
 
-    /// A line of the client.
     fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
         let Some(command) = ftp::command(line) else {
             if !session.is_confirmed {
@@ -219,8 +216,8 @@ impl Ftp {
         }
     }
 
-    /// Replies are missing before this block of the server. A client waits for a reply before it sends its next command, as a
-    /// rule: so what comes belongs to the last command, and those before it have no reply any more.
+    /// Replies are missing before this block of the server. A client usually waits for a reply before its next
+    /// command. So the next reply belongs to the last command, and the earlier commands have no reply.
     fn lose_replies(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
         session.reply.has_gap = true;
         while session.commands.len() > 1 {
@@ -235,7 +232,6 @@ impl Ftp {
         }
     }
 
-    /// A line of the server.
     fn reply(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
         let found = reply::line(line);
         let inside = session.reply.open;
@@ -252,7 +248,7 @@ impl Ftp {
         };
         self.reply_line(&mut session.reply, code, found.text, outlet);
         session.reply.open = (!is_last).then_some(inside.unwrap_or(code));
-        // A reply that begins with 1 is a preliminary one: another follows.
+        // A code below 200 is preliminary: another reply follows.
         if !is_last || code < 200 {
             return;
         }
@@ -292,7 +288,7 @@ impl Ftp {
         }
     }
 
-    /// Gives the record of the oldest command, with the reply that there is; none of one that is not listed.
+    /// Gives the record of the oldest command with the reply so far. A command that is not listed has no record.
     fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
         let reply = std::mem::take(&mut session.reply);
         let mut line = match session.commands.pop_front() {
@@ -330,13 +326,13 @@ impl Ftp {
         self.forget(reply);
     }
 
-    /// Gives back the room that a reply took.
+    /// Releases the memory of a reply.
     fn forget(&mut self, mut reply: Reply) {
         self.carried.clear(&mut reply.lines);
         self.carried.clear(&mut reply.codes);
     }
 
-    /// Nothing of interest comes any more.
+    /// Releases everything: the rest of the connection is not FTP or is encrypted.
     fn leave(&mut self, session: &mut Session) {
         session.is_gone = true;
         session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
@@ -352,7 +348,7 @@ impl Ftp {
     }
 }
 
-/// The class of the side that this block of the server goes to.
+/// The class of the client's direction, from a block of the server.
 fn client_of(block: &Descriptor) -> Class {
     Class::of_stream(block.class.connection(), 1 - block.class.direction())
 }
@@ -426,7 +422,7 @@ mod tests {
             vec![pwd(), gap(b"257 x\r\n"), piece(0, b"QUIT\r\n"), piece(1, b"221 x\r\n")],
             &[("SYST", ""), ("PWD", "257"), ("QUIT", "221")],
         );
-        // The gap ends within a line, of which there is another.
+        // The gap ends inside a line, and another line follows.
         check(vec![gap(b"IX\r\n215 x\r\n"), pwd(), piece(1, b"257 x\r\n")], &[("SYST", "215"), ("PWD", "257")]);
         // The end of a reply of several lines is missing.
         check(vec![piece(1, b"215-x\r\n"), pwd(), gap(b"257 x\r\n")], &[("SYST", "215"), ("PWD", "257")]);
@@ -469,7 +465,7 @@ mod tests {
         check(vec![piece(0, b"AUTH TLS\r\n"), piece(1, b"234 go\r\n"), piece(0, b"\x16\x03\x01")], (1, 2));
     }
 
-    /// `ftp` that keeps little.
+    /// `ftp` with a small limit.
     static SMALL: Kind = Kind::new("ftp", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ftp::new(1000))))
         .takes(&[Type::Bytes])
         .rejects()
@@ -488,7 +484,7 @@ mod tests {
             let last = records(&outcome).pop().unwrap();
             assert_eq!(last["reply"], json!(["x".repeat(600)]));
         };
-        // Other greetings, and a reply that goes on while the client speaks.
+        // Other greetings, and a reply that goes on after the client's next command.
         check(&[b"220 ", b"220 "]);
         check(&[b"220-"]);
     }

@@ -1,7 +1,7 @@
-//! Files out of FTP: one message for each direction of a data connection, with the command that asked for it.
+//! Files out of FTP: one message for each direction of a data connection, with the command that requested it.
 //!
-//! Control connections are read for the places that data connections go to, and for the commands that use them. Which
-//! connection is whose is known across connections, so one copy sees all of them.
+//! Control connections announce the addresses of data connections and the commands that use them. One copy of the
+//! filter sees all connections, because a data connection is matched across connections.
 
 use crate::parts::carry::Carried;
 use crate::parts::class_table::ClassTable;
@@ -54,20 +54,20 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// Where a data connection goes.
+/// The address and port that a data connection goes to.
 type Key = (IpAddr, u16);
 
 struct FtpData {
     row: RowWriter,
-    /// Where a line is put together that lies in several blocks.
+    /// Buffer for a line that spans several blocks.
     whole: Vec<u8>,
-    /// Lines and commands of all connections.
+    /// Kept lines and commands of all connections.
     carried: Carried,
-    /// By the class of direction 0.
+    /// Key: the class of direction 0.
     connections: ClassTable<Connection>,
-    /// Lines with the commands that data connections are for; empty where none came yet.
+    /// The command line for each announced data connection; empty before the command came.
     expected: HashMap<Key, Vec<u8>>,
-    /// The one announced first in front.
+    /// Keys of `expected`, oldest first.
     order: VecDeque<Key>,
 }
 
@@ -75,13 +75,13 @@ struct Connection {
     /// Which connection with this number it is.
     epoch: u32,
     use_: Use,
-    /// Directions that are over.
+    /// Directions that ended.
     ended: [bool; 2],
 }
 
 enum Use {
     Control(Box<Control>),
-    /// A line with the command, and which directions have begun.
+    /// The command line, and the directions that have begun.
     Data(Vec<u8>, [bool; 2]),
     Other,
 }
@@ -89,10 +89,10 @@ enum Use {
 #[derive(Default)]
 struct Control {
     lines: [TextLines; 2],
-    /// The client's direction, once something came.
+    /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
     is_confirmed: bool,
-    /// The place that the next transfer uses.
+    /// The address that the next transfer uses.
     place: Option<Key>,
 }
 
@@ -110,7 +110,7 @@ impl Filter for FtpData {
 }
 
 impl FtpData {
-    /// Deals with a block; says whether it was of a data connection.
+    /// Reads a block; returns whether it belongs to a data connection.
     fn block(&mut self, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let direction = usize::from(block.class.direction());
         let key = Class::of_stream(block.class.connection(), 0);
@@ -146,7 +146,7 @@ impl FtpData {
         is_data
     }
 
-    /// What a connection is for, of which nothing came yet.
+    /// Decides the use of a new connection.
     fn begin(&mut self, class: Class, outlet: &Outlet<'_>) -> Use {
         let Some(flow) = outlet.facts(class).map(|facts| facts.flow) else { return Use::Other };
         match self.expected.remove(&(flow.target, flow.target_port)) {
@@ -155,7 +155,7 @@ impl FtpData {
         }
     }
 
-    /// Gives a block of a data connection, behind a record where it is the first.
+    /// Gives a block of a data connection; the first follows its record.
     fn data(&mut self, line: &[u8], has_begun: bool, block: &Descriptor, outlet: &mut Outlet<'_>) {
         if !has_begun && block.len == 0 && block.gap() == 0 {
             return;
@@ -175,7 +175,7 @@ impl FtpData {
         outlet.push(piece);
     }
 
-    /// Reads a block of what may be a control connection; says whether it still may be one.
+    /// Reads a block of a possible control connection; `false` once it is not one.
     fn control(&mut self, control: &mut Control, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let mut rest = outlet.bytes(block);
         let Some(first) = rest.first() else { return true };
@@ -239,7 +239,7 @@ impl FtpData {
         true
     }
 
-    /// Waits for a data connection.
+    /// Expects a data connection to `key`.
     fn expect(&mut self, control: &mut Control, key: Key, outlet: &mut Outlet<'_>) {
         control.place = Some(key);
         match self.expected.insert(key, Vec::new()) {
@@ -268,7 +268,7 @@ mod tests {
         block(class, Flags::NONE, bytes, 0)
     }
 
-    /// A control connection with the number 0, and one to this port with the number 1, of the client or of the server.
+    /// A control connection (number 0), and a data connection to `port` (number 1). `is_passive`: the client opens it.
     fn run(pieces: Vec<Piece>, port: u16, is_passive: bool) -> Outcome {
         let control = facts(4000, 6, 0);
         let mut data = facts(20, 6, 0);

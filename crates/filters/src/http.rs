@@ -1,12 +1,14 @@
-//! HTTP/1.x messages out of byte streams: one message for each request and response, its body without chunking and
-//! content coding.
+//! HTTP/1.x messages out of byte streams: one message for each request and response. Chunking and content coding are
+//! removed from bodies.
 //!
-//! Bodies are not copied: what is neither coded nor cut by chunks goes on as it lies in the capture, described anew. Decoded
-//! bytes go to the filter's own ring. HTTP/2 is the filter `http2`'s, which shares all but the framing; HTTP/3 is nobody's.
+//! Bodies are not copied: a body without coding or chunks is described by new descriptors over the capture's bytes.
+//! Decoded bytes go to the filter's own ring. `http2` reads HTTP/2 and shares everything except the framing. No filter
+//! reads HTTP/3.
 //!
-//! - `session` — a connection: where messages begin, which response answers which request. Start reading there;
-//!   `side` — what is known of one direction; `socks` — what may stand before the first message.
-//! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's record.
+//! - `session` — a connection: where messages begin, which response answers which request. Start reading there; `side`
+//!   — the state of one direction; `socks` — a SOCKS handshake before the first message.
+//! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's
+//!   record.
 //! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli.
 //! - `two` — a connection of HTTP/2.
 //! - `exit` — where output goes and what connections share.
@@ -64,7 +66,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .parses_payload()
     .examples(&[Example { request: "pcap brotli.pcap | http | json", output: BROTLI_MESSAGES }]);
 
-/// Also those of `http2`.
+/// Shared with `http2`.
 pub(crate) const PARAMS: [Param; 4] = [
     Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
     Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),

@@ -1,7 +1,7 @@
-//! HTTP/2 messages out of byte streams: as those of `http`, with the same records.
+//! HTTP/2 messages out of byte streams, with the records of `http`.
 //!
-//! What a connection is stands in `http/two.rs`, beside what both versions share: records, content codings, limits. Not
-//! HTTP/2 inside of TLS, and not HTTP/3.
+//! `http/two.rs` reads a connection. Records, content codings and limits are shared with HTTP/1. HTTP/2 inside TLS and
+//! HTTP/3 are not read.
 
 use crate::http::{PARAMS, SCHEMA, two};
 use filter::prelude::*;
@@ -65,7 +65,7 @@ mod tests {
             PREFACE.to_vec(),
             frame(SETTINGS, 0, 0, &[]),
             frame(1, END_HEADERS | END_STREAM, 1, &request(0x82, b"a.example")),
-            // Padded, with a priority, and with the rest of its fields behind.
+            // Padded, with a priority, and with its last fields in another frame.
             frame(1, 8 | 32, 3, &[&[2][..], &[0, 0, 0, 0, 9], &request(0x83, b"b")[..4], &[0, 0]].concat()),
             frame(9, END_HEADERS, 3, b"b"),
             frame(0, 8, 3, b"\x03po\0\0\0"),
@@ -87,7 +87,7 @@ mod tests {
             frame(0, 0, 1, &body[9..]),
             frame(0, 0, 1, b""),
             frame(0, 0, 3, b"found"),
-            // Fields behind the body.
+            // Trailer fields.
             frame(1, END_HEADERS | END_STREAM, 3, &[0, 1, b'x', 1, b'y']),
             frame(0, END_STREAM, 1, b""),
         ]
@@ -151,7 +151,7 @@ mod tests {
     fn gaps() {
         let bytes = [&client()[..], &frame(0, 0, 5, b"x")].concat();
         let start = bytes.windows(2).position(|two| two == b"po").unwrap();
-        // Inside of data, then outside of it.
+        // A gap inside of data, then one outside.
         let pieces = vec![
             piece(0, &bytes[..start]),
             block(0, Flags::GAP_BEFORE, &bytes[start + 1..start + 7], 1),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the streams are cut into segments, bodies are the same.
+        /// Bodies do not depend on how streams are cut into segments.
         #[test]
         fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..260, 0..16)) {
             let mut pieces = Vec::new();

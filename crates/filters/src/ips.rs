@@ -1,12 +1,12 @@
-//! Intrusion prevention: frames that no rule stops pass, and go out by the bridge; records of alerts come out.
+//! Intrusion prevention: frames that no rule stops pass to the bridge; alerts become records.
 //!
-//! A frame is judged when it and all that it completes have been looked at, within the batch that it came in. It passes by being
-//! rejected (`|!`): it is the block that came, and the order stays. What a rule stops ends here, and so does what the rules
-//! would see otherwise than its receiver.
+//! A frame is judged within its batch, after everything that it completes was inspected. A passing frame is rejected
+//! (`|!`): the block stays the same and in order. A frame ends here if a rule stops it, or if its receiver would see
+//! it otherwise than the rules do.
 //!
-//! - `rules/inspector.rs` — what matches; `decap.rs` — tunnels and fragments.
+//! - `rules/inspector.rs` — matching; `decap.rs` — tunnels and fragments.
 //! - `rules/reload.rs` — rules that change while frames pass.
-//! - `ips/reset.rs` — the ends of a stopped connection are told; `ips/drops.rs` — the records of frames that ended.
+//! - `ips/reset.rs` — resets to the ends of a stopped connection; `ips/drops.rs` — records of dropped frames.
 
 mod drops;
 mod reset;
@@ -67,19 +67,19 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
     .parses_payload()
     .runs_in(Spaces::APP);
 
-/// Why frames end behind one that a rule stopped.
+/// The drop reason of later frames of a stopped flow.
 const OF_STOPPED: &str = "of a stopped flow";
 
-/// Records given before they are sent on.
+/// Number of records at which a call stops.
 const ENOUGH: usize = 1000;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = crate::rules::load("rules", params)?;
     let left_out = set.left_out().len();
     let keep_given = params.number("recall").unwrap_or_default();
-    // A bridge has finished all checksums: one that is open still is none that a receiver takes.
+    // A bridge has completed all checksums, so a frame with an open one is wrong and its receiver drops it.
     let checksums = if params.list("devices").is_empty() { Checksums::Auto } else { Checksums::Yes };
-    // What would wait in doubt has passed by the time at which it counts.
+    // A frame with doubtful data would pass before its data counts, so the inspector holds no data in doubt.
     let settings = Settings { keep_given, checksums, doubts: false, ..Settings::default() };
     let mut decap = decap::usual()?;
     decap.refuse_newcomers();
@@ -105,15 +105,15 @@ struct Ips {
     resets_all: bool,
     reloaded: Reloaded,
     resets: Resets,
-    /// Blocks of the batch under way that are done with, one bit each.
+    /// Blocks of the current batch that are finished, one bit each.
     dealt_with: u64,
     row: RowWriter,
-    /// Rules that were left out, until it was said.
+    /// Rules that were left out and not reported yet.
     left_out: usize,
 }
 
 impl Ips {
-    /// May a frame pass? An error is why not.
+    /// May a frame pass? The error is the reason why not.
     #[inline]
     fn judge(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
         let Some(link) = self.links.of(cx.rings, frame) else { return Ok(()) };
@@ -123,13 +123,13 @@ impl Ips {
             Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => {
                 return Err("a fragment contradicts one that passed");
             }
-            // Rules may name either end of a tunnel, too.
+            // Rules may also name the ends of a tunnel.
             Fate::Becomes(block) if self.decap.has_opened() => {
                 self.ask(frame, frame, link, cx)?;
                 block
             }
             Fate::Becomes(block) => block,
-            // Rules see its IP header; the one that completes the packet is judged with it.
+            // Rules see the fragment's IP header. The fragment that completes the packet is judged with the packet.
             Fate::Kept => {
                 self.inspector.expect_fragment(FragmentEvent::of(&fate, &self.decap));
                 *frame
@@ -143,7 +143,7 @@ impl Ips {
         self.ask(&block, frame, link, cx)
     }
 
-    /// May `frame` pass for what `block` says, which is its own or was in it? An error is why not.
+    /// May `frame` pass, given `block`: its own bytes or a packet inside it? The error is the reason why not.
     #[inline]
     fn ask(
         &mut self,

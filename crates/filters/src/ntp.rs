@@ -1,4 +1,4 @@
-//! NTP messages as records: who asks for the time, and how far from a clock the one who answers is.
+//! NTP messages as records: the client that asks for the time, and the server's distance from a clock.
 
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::numbers::{Meaning, Numbers};

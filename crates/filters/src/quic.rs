@@ -1,7 +1,7 @@
-//! TLS hellos out of the first packets of QUIC, as records: who a client asks for.
+//! TLS hellos out of the first packets of QUIC, as records: the host that a client asks for.
 //!
-//! Packets are read by `packet::quic` and decrypted in `quic/keys.rs`; here is what is kept of a flow until its hello is
-//! whole, and the record. What comes behind the hello is encrypted with keys that nobody else has.
+//! `packet::quic` reads packets, `quic/keys.rs` decrypts them. This file collects a flow's hello until it is complete,
+//! and makes the record. Later packets use keys that only the peers have.
 
 pub(crate) mod keys;
 
@@ -32,7 +32,7 @@ static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// A list of these is a list of plain texts.
+/// The item of a list of texts.
 static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
 /// What `quic` is.
@@ -75,17 +75,17 @@ struct Quic {
     name: RowWriter,
     list: Vec<u8>,
     text: Vec<u8>,
-    /// A packet's frames.
+    /// The frames of a decrypted packet.
     frames: Vec<u8>,
-    /// Copied parts of hellos, of all flows.
+    /// Copied parts of hellos of all flows.
     carried: Carried,
-    /// Directions of flows that clients speak in. The engine's sessions end with each datagram.
+    /// Flows by the direction of their client. The engine's sessions end with each datagram.
     flows: ClassTable<Flow>,
-    /// Their classes, the one that began first in front.
+    /// Their classes, oldest first.
     order: VecDeque<Class>,
 }
 
-/// What is kept of one direction of a flow.
+/// The state of one direction of a flow.
 struct Flow {
     /// Which flow of this class it is.
     epoch: u32,
@@ -98,13 +98,13 @@ enum State {
     Done,
 }
 
-/// A client whose hello is not whole.
+/// A client whose hello is incomplete.
 struct Client {
     keys: Keys,
     version: Version,
-    /// The hello from its start.
+    /// The beginning of the hello.
     hello: Vec<u8>,
-    /// Pieces that lie behind bytes which have not come, with where each begins.
+    /// Later pieces behind missing bytes, with their offsets.
     pieces: Vec<(usize, Vec<u8>)>,
 }
 
@@ -138,7 +138,7 @@ impl SessionFilter for Quic {
 }
 
 impl Quic {
-    /// Looks at a datagram; says whether it was part of a hello.
+    /// Reads a datagram; returns whether it was part of a hello.
     fn datagram(&mut self, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let mut rest = outlet.bytes(block);
         let mut is_part = false;
@@ -155,7 +155,7 @@ impl Quic {
                 None => None,
             };
             let is_known = client.is_some();
-            // Of a server, or damaged, where it cannot be decrypted.
+            // A packet that cannot be decrypted is a server's, or damaged.
             let (client, is_decrypted) = self.decrypted(client, &initial);
             let Some(mut client) = client else { continue };
             is_part |= is_decrypted;
@@ -193,8 +193,8 @@ impl Quic {
         }
     }
 
-    /// Decrypts a packet into `frames`, with the keys of the flow or, behind a Retry, with new ones; says whether that was
-    /// possible.
+    /// Decrypts a packet into `frames` with the keys of the flow or, after a Retry, with new ones; `false` if it
+    /// cannot.
     fn decrypted(&mut self, client: Option<Box<Client>>, initial: &Initial<'_>) -> (Option<Box<Client>>, bool) {
         if client.as_ref().is_some_and(|client| client.keys.decrypt(initial, &mut self.frames)) {
             return (client, true);
@@ -208,7 +208,7 @@ impl Quic {
         (Some(Box::new(new)), true)
     }
 
-    /// Puts the pieces in `frames` to the hello; says no where that is too much.
+    /// Adds the pieces in `frames` to the hello; `false` if it becomes too large.
     fn gather(&mut self, client: &mut Client, outlet: &mut Outlet<'_>) -> bool {
         for (offset, bytes) in Crypto::new(&self.frames) {
             let end = offset.saturating_add(bytes.len() as u64);
@@ -232,7 +232,7 @@ impl Quic {
                 return false;
             }
         }
-        // Pieces that were waited for. Each turn takes one away.
+        // Earlier pieces that now fit. Each turn removes one.
         while let Some(place) = client.pieces.iter().position(|(offset, _)| *offset <= client.hello.len()) {
             let (offset, mut piece) = client.pieces.swap_remove(place);
             let new = piece.get(client.hello.len() - offset..).unwrap_or_default().to_vec();
@@ -244,7 +244,7 @@ impl Quic {
         true
     }
 
-    /// Gives the record, where the hello is whole; says whether there is nothing more to come.
+    /// Gives the record if the hello is complete; returns whether the flow is finished.
     fn give(&mut self, client: &Client, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let Some((&[kind, high, middle, low], body)) = client.hello.split_first_chunk() else { return false };
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
@@ -316,7 +316,7 @@ mod tests {
     use serde_json::{Value, json};
     use testkit::{Chain, Outcome};
 
-    /// A hello that asks for a.example, with its message's header.
+    /// A hello that asks for a.example, with its message header.
     fn hello() -> Vec<u8> {
         let prefixed = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
         let name = prefixed(&[&[0][..], &prefixed(b"a.example")].concat());
@@ -361,7 +361,7 @@ mod tests {
         check(&[encrypt(TARGET, &turned)], 1, 0);
         check(&[encrypt(TARGET, &back), encrypt(TARGET, &back), encrypt(TARGET, &front)], 1, 0);
         check(&[[encrypt(TARGET, &back), encrypt(TARGET, &front)].concat()], 1, 0);
-        // Behind a Retry the keys are others.
+        // After a Retry the keys are different.
         check(&[encrypt(TARGET, &front), encrypt(b"abcdefgh", &crypto(0, &hello))], 1, 0);
         check(&[encrypt(TARGET, &front), b"anything".to_vec(), whole[..100].to_vec()], 0, 2);
         let mut damaged = whole;

@@ -1,7 +1,7 @@
 //! SIP messages as records.
 //!
-//! Heads are read by `packet::sip`; here is where messages come from: datagrams, or TCP streams in which each says how
-//! long its body is. Bodies are passed over.
+//! `packet::sip` reads heads. This file finds messages in datagrams and in TCP streams, where each head tells the
+//! length of its body. Bodies are skipped.
 
 use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
@@ -61,26 +61,25 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Sip {
     row: RowWriter,
-    /// Copied parts of heads, of all streams.
+    /// Copied parts of heads of all streams.
     carried: Carried,
 }
 
-/// What is kept of one direction of a connection or flow.
+/// The state of one direction of a connection or flow.
 enum Session {
-    /// Each block is a message.
     Datagrams,
     Stream(Stream),
-    /// It speaks something else.
+    /// Not SIP.
     Gone,
 }
 
 #[derive(Default)]
 struct Stream {
-    /// A copy of the beginning of a head that goes on in the next block.
+    /// A copy of the beginning of an unfinished head.
     part: Vec<u8>,
-    /// Its first line is there, and is one of SIP.
+    /// `part` has a whole first line of SIP.
     has_line: bool,
-    /// Bytes of a body that are to come.
+    /// Bytes of a body that are still to come.
     body_left: u64,
     /// A message came.
     is_confirmed: bool,
@@ -164,7 +163,7 @@ impl Sip {
         outlet.record(row, block.time, block.class);
     }
 
-    /// A piece of a stream; says whether it was SIP.
+    /// Reads a piece of a stream; returns whether it was SIP.
     fn segment(&mut self, stream: &mut Stream, block: &Descriptor, bytes: &[u8], outlet: &mut Outlet<'_>) -> bool {
         if block.gap() > 0 {
             self.forget(stream, outlet);
@@ -239,7 +238,7 @@ impl Sip {
         is_sip || bytes.is_empty()
     }
 
-    /// The rest of a head will not come.
+    /// Drops an unfinished head whose rest will not come.
     fn forget(&mut self, stream: &mut Stream, outlet: &mut Outlet<'_>) {
         if !stream.part.is_empty() {
             outlet.count("sip messages whose rest is missing", 1);
@@ -249,8 +248,8 @@ impl Sip {
     }
 }
 
-/// Do the bytes from `before` on end the first line, or, where that is there, the head? Else there is nothing new to read: a
-/// head in small segments is not read anew for each.
+/// Do the bytes from `before` on complete the first line or, after it, the head? Otherwise there is nothing new to
+/// parse, so a head in small segments is not parsed again for each.
 fn goes_further(bytes: &[u8], before: usize, had_line: bool) -> bool {
     if !had_line {
         return before == 0 || bytes[before..].contains(&b'\n');
@@ -332,7 +331,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut into segments, its messages are the same.
+        /// Messages do not depend on how a stream is cut into segments.
         #[test]
         fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..120, 0..12)) {
             let bytes = [INVITE, b"\r\n\r\n", RINGING].concat();

@@ -1,7 +1,7 @@
-//! Mails out of SMTP: one message for each, with a record of who sent it to whom.
+//! Mails out of SMTP: one message for each, with a record of its sender and receivers.
 //!
-//! What a client says is read by `packet::smtp`; here is which side the client is, where a mail begins and ends, and
-//! what became of it. Mails are not copied: dots that were put in front of lines are left out. Not what is in a mail.
+//! `packet::smtp` reads commands. This file finds the client's side, the beginning and end of each mail, and whether
+//! it was refused. Mails are not copied, and stuffed dots are left out. The contents of mails are not read.
 
 pub(crate) mod dots;
 #[cfg(test)]
@@ -63,53 +63,51 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Smtp {
     row: RowWriter,
     receiver: RowWriter,
-    /// Where a line is put together that lies in several blocks.
+    /// Buffer for a line that spans several blocks.
     whole: Vec<u8>,
-    /// Lines, names and receivers of all connections.
+    /// Kept lines, names and receivers of all connections.
     carried: Carried,
 }
 
-/// A connection.
 #[derive(Default)]
 struct Session {
     lines: [TextLines; 2],
-    /// The client's direction, once something came.
+    /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
     /// The client spoke SMTP.
     is_confirmed: bool,
     phase: Phase,
-    /// Commands whose reply has not come.
+    /// Number of commands that wait for their reply.
     waiting: u32,
     /// The server refused the mail that the last command announced.
     is_refused: bool,
-    /// The client asked for TLS: it may come next.
+    /// The client sent STARTTLS: TLS may come next.
     asked_tls: bool,
     helo: Vec<u8>,
     mail: Mail,
 }
 
-/// What the client sends.
+/// The part of the conversation that the client is in.
 #[derive(Clone, Copy, Debug, Default)]
 enum Phase {
-    /// Lines with commands.
     #[default]
     Commands,
-    /// A mail up to a line with a dot.
+    /// A mail, up to a line with a single dot.
     Data(Dots),
-    /// Bytes of a mail.
+    /// A mail, by its length.
     Chunk { bytes_left: u64, is_last: bool },
-    /// Not SMTP, or not any more.
+    /// Nothing: this is not SMTP, or no longer.
     Gone,
 }
 
-/// The mail under way.
+/// The current mail.
 #[derive(Default)]
 struct Mail {
     is_announced: bool,
     /// Its record was given.
     is_begun: bool,
     sender: Vec<u8>,
-    /// Rows of receivers, and how many there are.
+    /// Rows of receivers, and their number.
     receivers: (Vec<u8>, usize),
     /// Bytes missing before the next ones.
     gap: u32,
@@ -153,7 +151,7 @@ impl SessionFilter for Smtp {
 }
 
 impl Smtp {
-    /// Deals with a block; says whether it was SMTP.
+    /// Reads a block; returns whether it was SMTP.
     fn block(
         &mut self,
         session: &mut Session,
@@ -179,12 +177,12 @@ impl Smtp {
         } else {
             self.server(session, usize::from(direction), bytes, whole);
         }
-        // What greets like other servers do may be one of those.
+        // Servers of other protocols greet with the same code, so the greeting must name SMTP.
         let says_so = || bytes.windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP"));
         !matches!(session.phase, Phase::Gone) && (session.is_confirmed || direction != client && says_so())
     }
 
-    /// Bytes are missing behind the last of the client that came.
+    /// Bytes of the client are missing at the end of its stream.
     fn gap_at_end(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
         self.gap(session, true, usize::from(block.class.direction()), block);
         if let Phase::Chunk { bytes_left: 0, is_last } = session.phase {
@@ -192,14 +190,13 @@ impl Smtp {
         }
     }
 
-    /// Bytes are missing before this block.
     fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, block: &Descriptor) {
         let gap = block.gap();
         let lines = &mut session.lines[side];
         match &mut session.phase {
             _ if !is_client => {
                 lines.lose(&mut self.carried);
-                // The client has had the replies to all but its last command, as a rule, before it sent that.
+                // A client usually has the replies to all but its last command before it sends that one.
                 session.waiting = session.waiting.min(1);
             }
             Phase::Data(dots) => {
@@ -219,7 +216,7 @@ impl Smtp {
         }
     }
 
-    /// Bytes of the client.
+    /// Reads bytes of the client.
     fn client(
         &mut self,
         session: &mut Session,
@@ -283,7 +280,6 @@ impl Smtp {
         }
     }
 
-    /// A line of the client.
     fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
         let command = command(line);
         if !session.is_confirmed {
@@ -315,7 +311,7 @@ impl Smtp {
         }
     }
 
-    /// Bytes of the server: of its replies only matters that it does not want a mail.
+    /// Reads replies of the server. Only the refusal of a mail matters.
     fn server(&mut self, session: &mut Session, side: usize, bytes: &[u8], whole: &mut Vec<u8>) {
         let mut rest = bytes;
         while let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried) {
@@ -329,13 +325,13 @@ impl Smtp {
             if !line.is_last {
                 continue;
             }
-            // A greeting answers no command; STARTTLS is answered by the same code.
+            // A greeting answers no command. STARTTLS is answered by the same code.
             if code == GREETING && !session.asked_tls {
                 continue;
             }
             session.waiting = session.waiting.saturating_sub(1);
             if code == GO_ON && std::mem::take(&mut session.is_refused) {
-                // What was refused was a receiver: replies before it are missing.
+                // The server refused a receiver, not the mail: earlier replies are missing.
                 session.phase = Phase::Data(Dots::Start);
             } else if session.waiting == 0
                 && code >= 400
@@ -347,7 +343,7 @@ impl Smtp {
         }
     }
 
-    /// Keeps what the client said; says so where there is no room.
+    /// Appends text of the client to `kept`; counts it if there is no room.
     fn keep(&mut self, kept: &mut Vec<u8>, text: &[u8], outlet: &mut Outlet<'_>) {
         if !self.carried.keep(kept, text) {
             outlet.count(NO_ROOM, 1);
@@ -370,7 +366,7 @@ impl Smtp {
         }
     }
 
-    /// Gives a piece of the mail, behind its record.
+    /// Gives a piece of the mail, after its record.
     fn give(&mut self, session: &mut Session, mut piece: Descriptor, outlet: &mut Outlet<'_>) {
         if !session.mail.is_begun {
             self.begin_mail(session, piece.time, piece.class, Flags::NONE, outlet);
@@ -383,7 +379,7 @@ impl Smtp {
         outlet.push(piece);
     }
 
-    /// Gives the record.
+    /// Gives the record of the mail.
     fn begin_mail(&mut self, session: &mut Session, time: u64, class: Class, flags: Flags, outlet: &mut Outlet<'_>) {
         let mail = &mut session.mail;
         mail.is_begun = true;
@@ -398,7 +394,7 @@ impl Smtp {
         outlet.meta(&self.row, time, class, flags);
     }
 
-    /// The mail under way is over, or given up; `end` is an empty block of the client.
+    /// Ends or gives up the current mail; `end` is an empty block of the client.
     fn end_mail(&mut self, session: &mut Session, mut end: Descriptor, is_cut: bool, outlet: &mut Outlet<'_>) {
         let is_data = matches!(session.phase, Phase::Data(_) | Phase::Chunk { .. });
         if session.mail.is_begun {
@@ -416,7 +412,7 @@ impl Smtp {
         session.mail = Mail::default();
     }
 
-    /// Nothing of interest comes any more.
+    /// Releases everything: the rest of the connection is not SMTP or is encrypted.
     fn leave(&mut self, session: &mut Session) {
         session.phase = Phase::Gone;
         session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
@@ -427,7 +423,7 @@ impl Smtp {
     }
 }
 
-/// Codes of replies: the server is ready, and the mail may come.
+/// Reply codes: the server is ready; the mail may come.
 const GREETING: u16 = 220;
 const GO_ON: u16 = 354;
 

@@ -1,7 +1,7 @@
-//! What both sides of SSH say before they encrypt, as a record of the connection.
+//! The unencrypted openings of both sides of SSH, as a record of the connection.
 //!
-//! The opening itself is read by `packet::ssh`; here is what is kept of the two sides until both have said it, and the
-//! record. Nothing behind the openings is looked at.
+//! `packet::ssh` reads the openings. This file keeps them until both sides are complete, and makes the record. Later
+//! bytes are not read.
 
 use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
@@ -62,11 +62,11 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Ssh {
     row: RowWriter,
     text: Vec<u8>,
-    /// Parts of openings, and what sides said, of all connections.
+    /// Parts of openings, and copies of complete ones, of all connections.
     carried: Carried,
 }
 
-/// What is known of the two sides, client first.
+/// The state of both sides, client first.
 #[derive(Default)]
 struct Session {
     sides: [Side; 2],
@@ -74,21 +74,19 @@ struct Session {
     done: bool,
 }
 
-/// One direction of a connection.
 #[derive(Default)]
 enum Side {
-    /// Nothing came.
     #[default]
     Fresh,
     /// A copy of the beginning of its opening, and how many bytes are needed at least to read on.
     Part(Vec<u8>, usize),
-    /// What it said.
+    /// A complete opening.
     Said(Box<Said>),
-    /// It speaks something else, or bytes are missing.
+    /// The side speaks something else, or bytes are missing.
     Other,
 }
 
-/// A copy of what a side said.
+/// A copy of a side's opening.
 #[derive(Default)]
 struct Said {
     protocol: Vec<u8>,
@@ -138,13 +136,13 @@ impl SessionFilter for Ssh {
 }
 
 impl Ssh {
-    /// Keeps this many bytes of all connections at most.
+    /// `limit`: maximum bytes kept of all connections.
     fn new(limit: usize) -> Ssh {
         Ssh { row: RowWriter::new(&SCHEMA), text: Vec::new(), carried: Carried::new(limit) }
     }
 
-    /// Looks at a block of a side that has not said all; says whether it was part of an opening. Lines that a server may say
-    /// before are none: any protocol of text begins like them.
+    /// Reads a block of a side whose opening is incomplete; returns whether it was part of one. The lines that a
+    /// server may send before do not count, because any text protocol begins like them.
     fn look(&mut self, side: &mut Side, number: usize, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         if block.gap() > 0 {
             if matches!(side, Side::Part(..)) {
@@ -201,7 +199,7 @@ impl Ssh {
         has_begun
     }
 
-    /// A copy of what a side said; `None` where there is no room.
+    /// Copies a side's opening; `None` if there is no room.
     fn said(
         &mut self,
         identification: Identification<'_>,
@@ -224,14 +222,14 @@ impl Ssh {
         is_kept.then_some(said)
     }
 
-    /// Gives back the room that a copy took.
+    /// Releases the memory of a copy.
     fn forget(&mut self, said: &mut Said) {
         for kept in [&mut said.protocol, &mut said.software, &mut said.hassh] {
             self.carried.clear(kept);
         }
     }
 
-    /// The rest of an opening will not come: what is left of it is who that side is.
+    /// The rest of an opening will not come: keeps the identification, if it is complete.
     fn give_up(&mut self, side: &mut Side, outlet: &mut Outlet<'_>) {
         let found = match side {
             Side::Part(part, _) => ssh::identification(part).ok(),
@@ -241,7 +239,7 @@ impl Ssh {
         self.end(side, said);
     }
 
-    /// Nothing more is to come of a side.
+    /// Finishes a side.
     fn end(&mut self, side: &mut Side, said: Option<Box<Said>>) {
         if let Side::Part(part, _) = side {
             self.carried.clear(part);
@@ -253,7 +251,7 @@ impl Ssh {
         };
     }
 
-    /// Gives the record, where a side said something; the client is whose direction is 0.
+    /// Gives the record if a side was read. The client is direction 0.
     fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
         session.done = true;
         if !session.sides.iter().any(|side| matches!(side, Side::Said(_))) {
@@ -370,7 +368,7 @@ mod tests {
         assert_eq!(outcome.counters("ssh").blocks_rejected, 1);
     }
 
-    /// `ssh` that keeps what one side of a connection says, and not both.
+    /// `ssh` with memory for one side of a connection, but not for both.
     static SMALL: Kind = Kind::new("ssh", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ssh::new(30))))
         .takes(&[Type::Bytes])
         .rejects()
@@ -394,7 +392,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the streams are cut into segments, the record is the same.
+        /// The record does not depend on how the streams are cut into segments.
         #[test]
         fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..150, 0..12)) {
             let sides = [said(b"SSH-2.0-c\r\n"), said(b"SSH-1.99-s\r\n")];

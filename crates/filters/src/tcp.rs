@@ -1,16 +1,16 @@
-//! Puts TCP segments in order: frames in, byte streams out. Passive: it sees what passed, sends nothing and may have
-//! missed some. Not defragmentation and not tunnels, which belong above it; not what the streams say.
+//! Puts TCP segments in order: frames in, byte streams out. It is passive: it sends nothing and may have missed
+//! segments. Earlier filters reassemble fragments and open tunnels; later ones read the streams.
 //!
-//! No payload is copied. Data that comes in order leaves as a crop of its frame, with its time; data that comes early is held
-//! where it lies, by descriptor.
+//! No payload is copied. Data in order leaves as a crop of its frame, with its time. Early data is held in place, by
+//! descriptor.
 //!
 //! - `tcp/segment.rs` — a segment in its frame.
-//! - `tcp/assembler.rs` — what a segment means for its connection. Start reading there; `tcp/order.rs` puts its data in
-//!   order, `tcp/lifetime.rs` begins and ends connections, `tcp/syn_data.rs` has the data of SYNs.
-//! - `tcp/refusal.rs` — what the receiver would not take; `tcp/doubt.rs` — what becomes of its data.
-//! - `tcp/connection.rs`, `tcp/direction.rs` — what is kept of one connection and of each of its directions.
-//! - `tcp/held.rs` — what came before its turn; `tcp/given.rs` — what was given last; `tcp/piece.rs` — what both are made of.
-//! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` tells of.
+//! - `tcp/assembler.rs` — what a segment means for its connection. Start reading there; `tcp/order.rs` puts its data
+//!   in order, `tcp/lifetime.rs` begins and ends connections, `tcp/syn_data.rs` handles the data of SYNs.
+//! - `tcp/refusal.rs` — segments that the receiver would drop; `tcp/doubt.rs` — what becomes of their data.
+//! - `tcp/connection.rs`, `tcp/direction.rs` — the state of a connection and of each of its directions.
+//! - `tcp/held.rs` — early data; `tcp/given.rs` — the latest data given; `tcp/piece.rs` — the pieces of both.
+//! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` reports.
 
 pub(crate) mod assembler;
 pub(crate) mod conflict;
@@ -115,7 +115,7 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
 
 const _: () = assert!(TCP_CONNECTIONS == 524_288 && TCP_HELD_BLOCKS_PER_DIRECTION == 16_384, "the defaults say so");
 
-/// Blocks given before they are sent on.
+/// Number of blocks given at which a call stops.
 const ENOUGH: usize = 1000;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -136,7 +136,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(with(settings, Origins::new(params)))
 }
 
-/// What the parameters say that `tcp` shares with others.
+/// The settings of the parameters that `tcp` shares with other filters.
 pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
     Ok(Settings {
         policies: Policies::new(params)?,
@@ -147,11 +147,11 @@ pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
     })
 }
 
-/// What is done about checksums.
+/// How wrong checksums are handled.
 pub(crate) const CHECKSUM: Param =
     Param::new("checksum", ParamType::Choice(&CHECKSUMS), "leave out segments with a wrong checksum").default("auto");
 
-/// Is left out what the receiver would leave out?
+/// Are segments left out that the receiver would drop for other reasons?
 pub(crate) const CHECK: Param =
     Param::new("check", ParamType::Flag, "leave out what the receiver would, for other reasons than checksums")
         .default("yes");
@@ -163,7 +163,7 @@ fn with(settings: Settings, origins: Origins) -> Instance {
 struct Tcp {
     assembler: Assembler,
     origins: Origins,
-    /// Blocks of the batch under way that are done with, one bit each.
+    /// Blocks of the current batch that are finished, one bit each.
     dealt_with: u64,
 }
 
@@ -181,7 +181,7 @@ impl Filter for Tcp {
                 continue;
             };
             let bytes = cx.rings.bytes(frame);
-            // By reference: a segment is long, and stays where it was read.
+            // By reference: a segment is large and stays where it was read.
             match &mut Segment::read(&self.origins, origin, bytes, frame.wire()) {
                 Ok(segment) => {
                     self.assembler.check(segment, frame, bytes);

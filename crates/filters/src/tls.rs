@@ -1,7 +1,7 @@
-//! TLS hellos and certificates as records: who a client asks for, what the server chose, and who it says it is.
+//! TLS hellos and certificates as records: the host that a client asks for, the server's choices, and its certificate.
 //!
-//! The hello itself is read by `packet::tls`; here is where in a stream it may be — at the start, or behind the plain text
-//! of STARTTLS or a proxy — and the records. Of what is behind the hello only the message with certificates is looked at.
+//! `packet::tls` reads a hello. This file finds it in a stream, at the start or after the plain text of STARTTLS or a
+//! proxy, and makes the records. After the hello only the message with certificates is read.
 
 use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
@@ -78,27 +78,27 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Tls {
     record: Record,
-    /// Where a message is put together that is spread over TLS records.
+    /// Buffer for a message that is spread over TLS records.
     scratch: Vec<u8>,
-    /// Copied parts of messages, of all streams.
+    /// Copied parts of messages of all streams.
     carried: Carried,
 }
 
-/// What is kept of one direction of a connection.
+/// The state of one direction of a connection.
 enum Session {
-    /// A block may begin with a hello, or go on with one.
+    /// A block may begin or continue a hello.
     Looking(Looking),
     /// The hello was found; certificates may follow.
     Behind(Behind),
-    /// All was found, or will not come.
+    /// Everything was found, or will not come.
     Done,
 }
 
 #[derive(Default)]
 struct Looking {
-    /// Bytes of the stream that went by.
+    /// Bytes of the stream before this block.
     passed_bytes: u64,
-    /// A copy of the beginning of what may be a hello.
+    /// A copy of the beginning of a possible hello.
     part: Vec<u8>,
 }
 
@@ -106,21 +106,21 @@ struct Looking {
 struct Behind {
     /// Bytes of messages at the start of `part` that belong to the hello.
     skip: usize,
-    /// A copy of records from the one on in which the hello ends.
+    /// A copy of the records from the one in which the hello ends.
     part: Vec<u8>,
-    /// Bytes of `part` that are needed at least to read on.
+    /// Length that `part` needs at least before it can be read on.
     need: usize,
 }
 
-/// What a block was.
+/// The result of reading a block.
 enum Found {
-    /// Nothing of interest; the next one may be.
+    /// No hello; the next block may have one.
     Nothing,
-    /// The beginning of a hello, or more of it.
+    /// Part of a hello.
     Part,
-    /// The last of a hello.
+    /// The end of a hello; the next state.
     Hello(Session),
-    /// What says that no hello will come.
+    /// Bytes that rule out a hello.
     NoHello,
 }
 
@@ -169,7 +169,7 @@ impl SessionFilter for Tls {
 }
 
 impl Tls {
-    /// Looks for a hello in a block; gives the state that comes next, where that is another.
+    /// Looks for a hello in a block; returns the next state if it changes.
     fn looking(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Option<Session> {
         if block.gap() > 0 {
             self.forget(looking, outlet);
@@ -190,7 +190,7 @@ impl Tls {
         Some(next)
     }
 
-    /// Looks at a block, and gives a record where a hello is complete with it.
+    /// Reads a block; gives a record if it completes a hello.
     fn look(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Found {
         let mut rest = outlet.bytes(block);
         let mut is_part = !looking.part.is_empty();
@@ -198,7 +198,7 @@ impl Tls {
             let stream = if is_part { &looking.part[..] } else { rest };
             let need = match tls::hello(stream, &mut self.scratch) {
                 Ok(hello) => {
-                    // TLS 1.3 encrypts what a server says behind its hello.
+                    // TLS 1.3 encrypts the server's messages after its hello.
                     let is_plain = !matches!(hello, Hello::Server(server) if server.version() > 0x0303);
                     self.record.hello(hello, block, outlet);
                     let after = if is_part { rest } else { &[] };
@@ -243,8 +243,8 @@ impl Tls {
         Found::Part
     }
 
-    /// Looks for certificates with these bytes more. True: their rest is to come; false: the record was given; `None`: there
-    /// are none.
+    /// Looks for certificates, with `bytes` more. `true`: more bytes must come; `false`: the record was given; `None`:
+    /// there are none.
     fn behind(
         &mut self,
         behind: &mut Behind,
@@ -264,7 +264,7 @@ impl Tls {
                 match Chain::new(body).next().map(|bytes| (bytes, Certificate::parse(bytes))) {
                     Some((bytes, Some(certificate))) => self.record.certificate(bytes, &certificate, block, outlet),
                     Some((_, None)) => outlet.count("malformed tls certificates", 1),
-                    // A client that has none.
+                    // A client without certificates.
                     None => {}
                 }
                 Some(false)
@@ -277,7 +277,7 @@ impl Tls {
         }
     }
 
-    /// The rest of a hello will not come.
+    /// Drops an unfinished hello whose rest will not come.
     fn forget(&mut self, looking: &mut Looking, outlet: &mut Outlet<'_>) {
         if !looking.part.is_empty() {
             outlet.count("tls hellos whose rest is missing", 1);
@@ -286,7 +286,7 @@ impl Tls {
     }
 }
 
-/// Writes records; its buffers are kept from one to the next.
+/// Writes records; its buffers are reused.
 struct Record {
     row: RowWriter,
     name: RowWriter,
@@ -403,7 +403,7 @@ impl Record {
     }
 }
 
-/// The names EVE has for versions.
+/// EVE's names of versions.
 const fn version_name(number: u16) -> Option<&'static str> {
     Some(match number {
         0x0300 => "SSLv3",
@@ -415,7 +415,7 @@ const fn version_name(number: u16) -> Option<&'static str> {
     })
 }
 
-/// IANA's names of the cipher suites that most connections use.
+/// IANA's names of the most frequent cipher suites.
 const fn cipher_name(number: u16) -> Option<&'static str> {
     Some(match number {
         0x1301 => "TLS_AES_128_GCM_SHA256",
@@ -460,7 +460,7 @@ mod tests {
         [&[0, kind][..], &prefixed(data)].concat()
     }
 
-    /// A handshake message in records of at most this many bytes.
+    /// A handshake message in records of at most `size` bytes.
     fn records(kind: u8, body: &[u8], size: usize) -> Vec<u8> {
         let message = [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat();
         message.chunks(size).flat_map(|chunk| [&[22, 3, 1][..], &prefixed(chunk)].concat()).collect()
@@ -529,7 +529,7 @@ mod tests {
         check(&[(1, &server([0xfe, 0xfe], &[]))], &[old], 0);
     }
 
-    /// A certificate of `a.example`, valid in 2026, whose key and signature are left out.
+    /// A certificate of `a.example`, valid in 2026, without key and signature.
     fn certificate() -> Vec<u8> {
         let der = |tag: u8, contents: &[u8]| [&[tag, 0x81, contents.len() as u8][..], contents].concat();
         let attribute = [der(6, &[0x55, 4, 3]), der(0x0c, b"a.example")].concat();
@@ -564,7 +564,7 @@ mod tests {
 
     #[test]
     fn certificates() {
-        // In the record of the hello, in one of its own, and spread over several.
+        // In the record of the hello, in its own record, and spread over several.
         let (hello, message) = (server([0xc0, 0x2f], &[]), certificate_message());
         let one_record = {
             let body = [&hello[5..], &records(11, &message, 1000)[5..]].concat();
@@ -595,12 +595,12 @@ mod tests {
     fn behind_plain_text() {
         let hello_bytes = client(b"mail.example", 1000);
         check(&[(0, b"EHLO me\r\n"), (0, b"STARTTLS\r\n"), (0, &hello_bytes)], &[hello("mail.example")], 2);
-        // In a segment that does not begin with it, or too late, it is not looked for.
+        // Not found inside a segment or too late in the stream.
         check(&[(0, &[b"STARTTLS\r\n", &hello_bytes[..]].concat())], &[], 1);
         check(&[(0, &[b'x'; TLS_PREAMBLE_BYTES as usize + 1]), (0, &hello_bytes)], &[], 2);
         // Directions are separate.
         check(&[(1, b"220 go ahead\r\n"), (0, &hello_bytes)], &[hello("mail.example")], 1);
-        // What begins as a record does, and is none.
+        // The bytes begin like a record but are none.
         check(&[(0, &[22]), (0, b"hello"), (0, &hello_bytes)], &[hello("mail.example")], 1);
     }
 
@@ -621,7 +621,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut into segments and the hello into records, it is found.
+        /// A hello is found however a stream is cut into segments and the hello into records.
         #[test]
         fn segments_do_not_matter(size in 4usize..200, cuts in proptest::collection::vec(0usize..400, 0..12)) {
             let bytes = client(b"a.rather.long.name.of.a.host.example.org", size);

@@ -1,7 +1,7 @@
 //! Joins requests with their responses: one record for both.
 //!
-//! Here is which belong together, and how long a request waits; `transactions/shape.rs` makes the record. Nothing here knows
-//! HTTP, DNS or TLS: a record says by a field `direction` or `type` which of the two it is.
+//! This file matches them and limits how long a request waits; `transactions/shape.rs` makes the record. Neither knows
+//! HTTP, DNS or TLS: a field `direction` or `type` tells requests from responses.
 
 mod shape;
 
@@ -54,11 +54,11 @@ const WEB: &str = "{\"http\":{\"status\":200},\"count\":10,\"sum\":{\"http\":{\"
 
 const _: () = assert!(TRANSACTIONS_WAITING == 256 && META_KEPT_BYTES == 64 << 20, "the manual says so");
 
-/// The schema of the records; `schemas`: of those that may come.
+/// The schema of the records. `schemas`: those of the input.
 fn check(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
     match schemas {
         [] => Ok(None),
-        // Which of the two types comes is not known here: a schema with more fields does no harm.
+        // Whether messages or records come is unknown here; the schema with more fields does no harm.
         [schema] => {
             schema_of(schema, schema.field("http.url").is_some() || is_alone(schema)).map(Some).ok_or_else(|| {
                 ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
@@ -92,35 +92,33 @@ struct Transactions {
     shortener: Shortener,
     budget: Budget,
     shapes: Vec<Shape>,
-    /// By connection: the class of its first direction.
+    /// Key: the class of a connection's direction 0.
     connections: ClassTable<Connection>,
-    /// Connections in which something waits, and when to look at each: the next one first.
+    /// Connections in which something waits, with the time of the next check, earliest first.
     due: BinaryHeap<Reverse<(u64, Class)>>,
-    /// What is left at the end.
+    /// Records still to be given at the end.
     leaving: std::vec::IntoIter<(Class, Left)>,
     is_ending: bool,
 }
 
-/// A connection of which something is kept.
 #[derive(Default)]
 struct Connection {
     flow_id: u64,
     waiting: VecDeque<Half>,
-    /// What a certificate may follow.
+    /// An answered request that a certificate may follow.
     held: Option<Left>,
-    /// Messages under way, by direction.
+    /// Messages being read, by direction.
     open: [Option<Half>; 2],
-    /// It stands in `due`.
+    /// The connection is in `due`.
     is_due: bool,
 }
 
-/// What is to be given: a response with its request, or one of the two alone.
+/// A record to give: a response with its request, or either alone.
 struct Left {
     request: Option<Half>,
     last: Half,
 }
 
-/// A request or a response.
 struct Half {
     row: Vec<u8>,
     direction: u8,
@@ -136,7 +134,7 @@ impl Connection {
         self.waiting.is_empty() && self.held.is_none() && self.open.iter().all(Option::is_none)
     }
 
-    /// All that is kept. What is under way of a message lacks its end.
+    /// Everything kept. A message being read lacks its end.
     fn left(self, of_messages: bool) -> impl Iterator<Item = Left> {
         let open = self.open.into_iter().flatten().map(move |mut half| {
             half.body.is_truncated |= of_messages;
@@ -155,7 +153,7 @@ fn connection_of(class: Class) -> Class {
 }
 
 impl Transactions {
-    /// The shape of a row; its place.
+    /// The index of a row's shape.
     fn shape(&mut self, row: &[u8]) -> Option<usize> {
         let id = schema_id(row)?;
         if let Some(at) = self.shapes.iter().position(|shape| shape.schema.id() == id) {
@@ -172,7 +170,7 @@ impl Transactions {
         }
         let open =
             self.connections.get_mut(connection_of(block.class)).and_then(|known| known.open[direction].as_mut());
-        // The rest of a message whose request was answered already, or whose metadata found no room.
+        // The rest of a message whose request was already answered, or whose metadata had no room.
         let Some(half) = open else { return };
         half.add(block, cx.rings.bytes(block));
         if block.has(Flags::LAST) {
@@ -180,7 +178,7 @@ impl Transactions {
         }
     }
 
-    /// A record, or the metadata that a message begins with.
+    /// Reads a record, or the metadata at the beginning of a message.
     fn begin(&mut self, block: &Descriptor, direction: usize, cx: &mut Context<'_>) {
         let Some(at) = self.shape(cx.rings.bytes(block)) else { return cx.drop(1, "no request or response") };
         let bytes = self.shortener.shorten(cx.rings.bytes(block), cx.counters);
@@ -215,7 +213,7 @@ impl Transactions {
         }
     }
 
-    /// What is left of another connection that had this class before ends.
+    /// Gives up an earlier connection that had this class.
     fn leave_other(&mut self, class: Class, flow_id: u64, time: u64, cx: &mut Context<'_>) {
         let connection = connection_of(class);
         if self.connections.get_mut(connection).is_none_or(|known| known.flow_id == flow_id) {
@@ -227,7 +225,7 @@ impl Transactions {
         }
     }
 
-    /// A message of this direction has come to its end.
+    /// A message of this direction ended.
     fn end(&mut self, class: Class, time: u64, cx: &mut Context<'_>) {
         let known = self.connections.get_mut(connection_of(class));
         let half = known.and_then(|known| known.open[usize::from(class.direction())].take());
@@ -236,7 +234,7 @@ impl Transactions {
         }
     }
 
-    /// A request waits, a response finds its request.
+    /// Queues a request, or matches a response.
     fn settle(&mut self, class: Class, half: Half, time: u64, cx: &mut Context<'_>) {
         let Some(at) = self.shape(&half.row) else { return };
         let Some(row) = Row::new(self.shapes[at].schema, &half.row) else { return };
@@ -273,7 +271,7 @@ impl Transactions {
         let found = known.waiting.iter().position(|half| is_asked(&self.shapes[at], half));
         let request = match found {
             Some(place) => known.waiting.remove(place),
-            // Answered before it was at its end.
+            // Answered before the request ended.
             None => {
                 let other = &mut known.open[1 - usize::from(class.direction())];
                 let mut early = other.take_if(|half| is_asked(&self.shapes[at], half));
@@ -299,8 +297,8 @@ impl Transactions {
         }
     }
 
-    /// A certificate belongs to the hellos before it where the same side sent it that answered. Else it is a client's, or came
-    /// too late.
+    /// A certificate belongs to the hellos before it if the answering side sent it; otherwise it is a client's or
+    /// late.
     fn certificate(&mut self, class: Class, half: &Half, at: usize, time: u64, cx: &mut Context<'_>) {
         let known = self.connections.get_mut(connection_of(class));
         let held = known.and_then(|known| known.held.take_if(|held| held.last.direction == class.direction()));
@@ -308,7 +306,7 @@ impl Transactions {
         self.give([request.as_ref(), Some(&last), Some(half)], at, class, time, cx);
     }
 
-    /// Looks at the connection again when what came now is late.
+    /// Schedules the check of a connection for when what came now is late.
     fn wait(&mut self, connection: Class, cx: &mut Context<'_>) {
         let due = cx.now.saturating_add(self.timeout);
         self.due.push(Reverse((due, connection)));
@@ -327,7 +325,7 @@ impl Transactions {
         }
     }
 
-    /// Gives the record of a request, a response and a certificate, as far as they are there.
+    /// Gives the record of a request, response and certificate, as far as they exist.
     fn give(&mut self, halves: [Option<&Half>; 3], at: usize, class: Class, time: u64, cx: &mut Context<'_>) {
         let Transactions { shapes, of_messages, .. } = self;
         let shape = &mut shapes[at];
@@ -343,7 +341,7 @@ impl Transactions {
         }
     }
 
-    /// Requests that wait for too long are given up, until enough records were given; says whether there are more.
+    /// Gives up requests that waited too long, until enough records were given; returns whether more follow.
     fn expire(&mut self, cx: &mut Context<'_>) -> Status {
         while let Some(Reverse((due, connection))) = self.due.peek().copied().filter(|next| next.0.0 <= cx.now) {
             if cx.out.len() >= PIECE {
@@ -376,7 +374,7 @@ impl Transactions {
 }
 
 impl Half {
-    /// A block of the message; `bytes` of its body.
+    /// Adds a block of the message; `bytes` of its body.
     fn add(&mut self, block: &Descriptor, bytes: &[u8]) {
         if !block.has(Flags::META) {
             self.body.length += u64::from(block.len);

@@ -1,15 +1,15 @@
-//! The Internet checksum (RFC 1071), and how it is mended where some words change (RFC 1624). Where the field lies, and
-//! what it covers, the protocols know.
+//! The Internet checksum (RFC 1071), and its update when some words change (RFC 1624). The protocols' own modules know
+//! the place of the field and the bytes it covers.
 
-/// A sum of big-endian 16-bit words, not folded into one yet. Holds the words of 4 GiB before it can overflow.
+/// A sum of big-endian 16-bit words, not folded yet. It cannot overflow for up to 4 GiB of words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of these bytes; an odd last one is the high half of a word (RFC 1071, section 1).
+    /// The sum of `bytes`; an odd last byte is the high half of a word (RFC 1071, section 1).
     ///
-    /// Tiers: 64 bytes a turn, as eight words of 64 bits in one chain of carries; the rest by 32 bits, as all of a header. Both
-    /// add in the processor's order of bytes and swap the sum, which gives the same (RFC 1071, section 2B).
+    /// Tiers: 64 bytes a turn, as eight 64-bit words in one chain of carries; then the rest in 32-bit words. Both add
+    /// in the processor's byte order and swap the sum, which is equivalent (RFC 1071, section 2B).
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
         let (turns, rest) = bytes.as_chunks::<64>();
@@ -33,38 +33,38 @@ impl Sum {
         Sum(u64::from(Sum(sum).folded().to_be()))
     }
 
-    /// The sum of one number of up to four words.
+    /// The sum of a number of up to four words.
     #[inline]
     pub const fn number(number: u32) -> Sum {
         Sum(number as u64)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[inline]
     #[must_use]
     pub const fn and(self, other: Sum) -> Sum {
         Sum(self.0 + other.0)
     }
 
-    /// As one word.
+    /// The sum folded into one word.
     #[inline]
     pub const fn folded(self) -> u16 {
-        // Four rounds bring 64 bits into 16, whatever they are.
+        // Four rounds fold any 64 bits into 16.
         let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
         let sum = (sum >> 16) + (sum & 0xffff);
         let sum = (sum >> 16) + (sum & 0xffff);
         ((sum >> 16) + (sum & 0xffff)) as u16
     }
 
-    /// What belongs into the checksum field, where the field counted as 0.
+    /// The value for the checksum field, if the field counted as 0.
     #[inline]
     pub const fn checksum(self) -> u16 {
         !self.folded()
     }
 }
 
-/// A checksum field after words whose sum was `old` have become words whose sum is `new`: RFC 1624, equation 3. A
-/// checksum that was wrong stays wrong by as much.
+/// Updates the checksum `field` when words with the sum `old` become words with the sum `new`: RFC 1624, equation 3. A
+/// wrong checksum stays wrong by the same amount.
 #[inline]
 pub const fn mended(field: u16, old: Sum, new: Sum) -> u16 {
     Sum::number(!field as u32).and(Sum::number(!old.folded() as u32)).and(new).checksum()
@@ -85,19 +85,19 @@ mod tests {
         assert_eq!(Sum::default().checksum(), 0xffff);
     }
 
-    /// RFC 1624, section 4: the example in which the equation before it gives 0xffff.
+    /// RFC 1624, section 4: the example for which the older equation gives 0xffff.
     #[test]
     fn the_example_of_mending() {
         assert_eq!(mended(0xdd2f, Sum::number(0x5555), Sum::number(0x3285)), 0x0000);
     }
 
-    /// Word by word, as the RFC says it.
+    /// Word by word, as in the RFC.
     fn by_words(bytes: &[u8]) -> u16 {
         let words = bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0)));
         words.fold(0, |sum, word| (sum + word) % 0x1_0000 + (sum + word) / 0x1_0000) as u16
     }
 
-    /// All lengths around the turns, and words that carry each time.
+    /// All lengths around 64 bytes, and words that carry each time.
     #[test]
     fn every_length_is_summed_as_the_rfc_says() {
         let bytes: Vec<u8> = (0..400_u32).map(|byte| (byte * 167 + byte / 7) as u8).collect();
@@ -125,7 +125,7 @@ mod tests {
             let old = [bytes[at], bytes[at + 1]];
             bytes[at..at + 2].copy_from_slice(&new);
             let after = mended(before, Sum::of(&old), Sum::of(&new));
-            // Both zeroes are one number; which of them it is tells nothing.
+            // Both zeros are the same number; either one may appear.
             prop_assert_eq!(Sum::number(after.into()).and(Sum::of(&bytes)).checksum(), 0);
         }
     }

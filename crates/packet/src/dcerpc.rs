@@ -1,29 +1,29 @@
-//! Messages of DCE/RPC (C706, 12): over connections with version 5, and in datagrams with version 4. Not what a call is about:
-//! that is coded by its interface. Not calls of several fragments: a reader puts those together.
+//! Messages of DCE/RPC (C706, 12): version 5 over connections, version 4 in datagrams. The arguments of a call are not
+//! decoded, because their format depends on the interface. Callers join calls of several fragments.
 
-/// What a message is.
+/// Types of messages.
 pub mod kind {
     /// A call.
     pub const REQUEST: u8 = 0;
-    /// What it gives.
+    /// The result of a call.
     pub const RESPONSE: u8 = 2;
-    /// Why it gives nothing.
+    /// The reason why a call failed.
     pub const FAULT: u8 = 3;
-    /// Names interfaces by numbers.
+    /// A client assigns numbers to interfaces.
     pub const BIND: u8 = 11;
-    /// Says which of them the server has.
+    /// The server accepts or refuses each interface.
     pub const BIND_ACK: u8 = 12;
-    /// Names more of them.
+    /// A client adds interfaces.
     pub const ALTER_CONTEXT: u8 = 14;
-    /// Answers that.
+    /// The answer to `ALTER_CONTEXT`.
     pub const ALTER_CONTEXT_RESPONSE: u8 = 15;
 }
 
-/// The message begins a call.
+/// Flag of the first fragment of a call.
 pub const FIRST: u8 = 1;
-/// The message ends a call.
+/// Flag of the last fragment of a call.
 pub const LAST: u8 = 2;
-/// The call names an object.
+/// Flag of a call that names an object.
 const OBJECT: u8 = 0x80;
 
 /// The header of a message over a connection.
@@ -33,49 +33,49 @@ pub struct Header {
     pub kind: u8,
     /// [`FIRST`], [`LAST`] and others.
     pub flags: u8,
-    /// Numbers begin with the least byte.
+    /// Numbers are little-endian.
     pub is_little: bool,
-    /// Bytes of the message, its header included.
+    /// Bytes of the message, including its header.
     pub length: usize,
-    /// The call that it belongs to.
+    /// The number of the call.
     pub call: u32,
 }
 
 /// An interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its UUID, as its text has it.
+    /// Its UUID, in the byte order of its text.
     pub uuid: [u8; 16],
-    /// The larger part of its version.
+    /// The major version.
     pub version: u16,
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
-    /// A call, or more of one.
+    /// A call, or a later fragment of one.
     Request {
         /// The number that a bind gave to its interface.
         context: u16,
-        /// Which call of the interface.
+        /// The number of the operation in the interface.
         operation: u16,
         /// Its arguments.
         stub: &'a [u8],
     },
-    /// What a call gives, or more of it.
+    /// The result of a call, or a later fragment of it.
     Response {
-        /// What it gives.
+        /// The coded result.
         stub: &'a [u8],
     },
     /// Interfaces and their numbers.
     Bind(Contexts<'a>),
     /// Answers, in the order of the interfaces.
     Bound(Results<'a>),
-    /// Another message, or one that is damaged.
+    /// Another message, or a damaged one.
     Other,
 }
 
-/// Numbers in either order.
+/// Reads numbers in either byte order.
 #[derive(Clone, Copy, Debug)]
 struct Reader<'a> {
     rest: &'a [u8],
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         Some(if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
     }
 
-    /// Its first three parts are numbers.
+    /// The first three parts of a UUID are numbers.
     fn uuid(&mut self) -> Option<[u8; 16]> {
         let mut uuid: [u8; 16] = *self.take(16)?.first_chunk()?;
         if self.is_little {
@@ -116,10 +116,10 @@ impl<'a> Reader<'a> {
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Length of a header.
     pub const BYTES: usize = 16;
 
-    /// Reads the header of a message; `None` where these are too few bytes, or none of DCE/RPC.
+    /// Reads the header of a message; `None` if there are too few bytes or it is not DCE/RPC.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let bytes: &[u8; Header::BYTES] = bytes.first_chunk()?;
         let [version, minor, kind, flags, order, floats, ..] = *bytes;
@@ -136,7 +136,7 @@ impl Header {
         })
     }
 
-    /// Reads what the message says, of all its bytes.
+    /// Reads the contents of a message; `message` has all its bytes.
     pub fn body<'a>(&self, message: &'a [u8]) -> Body<'a> {
         self.read_body(message).unwrap_or(Body::Other)
     }
@@ -164,7 +164,7 @@ impl Header {
             kind::BIND_ACK | kind::ALTER_CONTEXT_RESPONSE => {
                 rest.take(8)?;
                 let address = usize::from(rest.short()?);
-                // What follows begins at a multiple of four bytes.
+                // The next part is aligned to four bytes.
                 rest.take(address + (4 - (2 + address) % 4) % 4)?;
                 let left = rest.byte()?;
                 rest.take(3)?;
@@ -218,22 +218,22 @@ impl Iterator for Results<'_> {
 pub struct Datagram<'a> {
     /// [`kind::REQUEST`], [`kind::RESPONSE`], or another.
     pub kind: u8,
-    /// It is the last of its call, or the only one.
+    /// It is the last fragment of its call, or the only one.
     pub is_last: bool,
-    /// Numbers begin with the least byte.
+    /// Numbers are little-endian.
     pub is_little: bool,
     /// The interface of the call.
     pub interface: Interface,
-    /// Which call of it.
+    /// The number of the operation in the interface.
     pub operation: u16,
-    /// Which of the client's calls.
+    /// The client's sequence number of the call.
     pub call: u32,
-    /// Arguments, or what the call gives.
+    /// Coded arguments or results.
     pub stub: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram; `None` where it is none of DCE/RPC.
+    /// Reads a datagram; `None` if it is not DCE/RPC.
     pub fn parse(bytes: &'a [u8]) -> Option<Datagram<'a>> {
         let &[4, kind, flags, second, order, floats, _, _, ..] = bytes else { return None };
         let fits = kind <= 10 && second & 0xfc == 0 && order & 0xee == 0 && floats <= 3;
@@ -244,7 +244,7 @@ impl<'a> Datagram<'a> {
         let (operation, _, _, length) = (rest.short()?, rest.short()?, rest.short()?, rest.short()?);
         rest.take(4)?;
         let stub = rest.rest.get(..usize::from(length)).filter(|_| fits)?;
-        // Of a call in one datagram neither bit is set.
+        // A call in a single datagram has neither bit set.
         let is_last = flags & 0x04 == 0 || flags & 0x02 != 0;
         let interface = Interface { uuid, version: version as u16 };
         Some(Datagram { kind, is_last, is_little, interface, operation, call, stub })

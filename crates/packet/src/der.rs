@@ -1,4 +1,4 @@
-//! The little of DER (X.690) that certificates, SNMP and Kerberos need: values one after the other. Not types, and not long tags.
+//! The part of DER (X.690) that certificates, SNMP and Kerberos need: values in sequence, without types and long tags.
 
 /// Tags.
 pub mod tag {
@@ -9,13 +9,13 @@ pub mod tag {
     pub const OBJECT: u8 = 0x06;
     pub const SEQUENCE: u8 = 0x30;
 
-    /// A field with this number.
+    /// The tag of a field with this number.
     pub const fn context(number: u8) -> u8 {
         0xa0 | number
     }
 }
 
-/// Values one after the other: tag, length, contents. Ends at the first that is cut.
+/// A sequence of values: tag, length, contents. Ends at the first truncated value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Der<'a>(pub &'a [u8]);
 
@@ -40,13 +40,13 @@ impl<'a> Iterator for Der<'a> {
 }
 
 impl<'a> Der<'a> {
-    /// The contents of the next value, which has this tag.
+    /// The contents of the next value, if it has this tag.
     pub fn expect(&mut self, wanted: u8) -> Option<&'a [u8]> {
         let (found, contents) = self.next()?;
         (found == wanted).then_some(contents)
     }
 
-    /// The same, where the value need not be there.
+    /// Like `expect`, but leaves a value with another tag in place.
     pub fn take_tag(&mut self, wanted: u8) -> Option<&'a [u8]> {
         if self.0.first() == Some(&wanted) { self.expect(wanted) } else { None }
     }

@@ -1,4 +1,4 @@
-//! DHCP messages (RFC 2131) and their options (RFC 2132). Not the exchange: only what one message says.
+//! DHCP messages (RFC 2131) and their options (RFC 2132). Reads single messages, without the state of an exchange.
 
 use std::net::Ipv4Addr;
 
@@ -10,27 +10,27 @@ pub const SERVER_PORT: u16 = 67;
 /// Port of clients.
 pub const CLIENT_PORT: u16 = 68;
 
-/// From a client to servers.
+/// Operation of a client's message to servers.
 pub const REQUEST: u8 = 1;
-/// From a server to a client.
+/// Operation of a server's message to a client.
 pub const REPLY: u8 = 2;
 
-/// Stands before the options (RFC 2131, section 3).
+/// The cookie before the options (RFC 2131, section 3).
 pub const COOKIE: [u8; 4] = [99, 130, 83, 99];
 
 /// Codes of options.
 pub mod code {
-    /// Fills room; has no length.
+    /// Padding; has no length.
     pub const PAD: u8 = 0;
-    /// Mask of the network.
+    /// Subnet mask.
     pub const SUBNET_MASK: u8 = 1;
     /// Routers, the preferred one first.
     pub const ROUTERS: u8 = 3;
     /// Name servers.
     pub const NAME_SERVERS: u8 = 6;
-    /// The client's name.
+    /// The client's host name.
     pub const HOST_NAME: u8 = 12;
-    /// The domain of names.
+    /// The client's domain name.
     pub const DOMAIN_NAME: u8 = 15;
     /// MTU of the interface.
     pub const MTU: u8 = 26;
@@ -38,51 +38,51 @@ pub mod code {
     pub const REQUESTED_ADDRESS: u8 = 50;
     /// Time of the lease, s.
     pub const LEASE_TIME: u8 = 51;
-    /// Options go on in the fields of names.
+    /// Options continue in the fields for names.
     pub const OVERLOAD: u8 = 52;
-    /// What kind of message it is.
+    /// The type of the message.
     pub const MESSAGE_TYPE: u8 = 53;
-    /// The server.
+    /// The server's identifier.
     pub const SERVER: u8 = 54;
     /// Codes of the options that a client asks for.
     pub const PARAMETERS: u8 = 55;
-    /// The longest message that a client takes.
+    /// The longest message that a client accepts.
     pub const LONGEST_MESSAGE: u8 = 57;
     /// T1: when to renew, s.
     pub const RENEWAL_TIME: u8 = 58;
     /// T2: when to ask any server, s.
     pub const REBINDING_TIME: u8 = 59;
-    /// What kind of client it is.
+    /// The type of the client.
     pub const VENDOR_CLASS: u8 = 60;
-    /// The client.
+    /// The client's identifier.
     pub const CLIENT: u8 = 61;
     /// Ends the options; has no length.
     pub const END: u8 = 255;
 }
 
-/// Kinds of messages: values of [`code::MESSAGE_TYPE`].
+/// Message types: values of [`code::MESSAGE_TYPE`].
 pub mod kind {
-    /// Which servers are there?
+    /// A client looks for servers.
     pub const DISCOVER: u8 = 1;
     /// A server offers an address.
     pub const OFFER: u8 = 2;
-    /// A client asks for an address, or for more time.
+    /// A client requests an address, or extends its lease.
     pub const REQUEST: u8 = 3;
-    /// A client found that another host has the address.
+    /// A client found that another host uses the address.
     pub const DECLINE: u8 = 4;
-    /// A server gives an address.
+    /// A server assigns an address.
     pub const ACK: u8 = 5;
     /// A server refuses.
     pub const NAK: u8 = 6;
-    /// A client gives an address back.
+    /// A client releases its address.
     pub const RELEASE: u8 = 7;
 }
 
-/// Where the fields for names lie, in which options may go on.
+/// The fields for names, in which options may continue.
 const SERVER_NAME: std::ops::Range<usize> = 44..108;
 const FILE: std::ops::Range<usize> = 108..236;
 
-/// A message whose fixed fields are there.
+/// A message with all its fixed fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     fields: &'a [u8; Packet::FIXED_BYTES],
@@ -90,7 +90,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Fixed fields with the cookie.
+    /// Length of the fixed fields with the cookie.
     pub const FIXED_BYTES: usize = 240;
 
     /// Checks length and cookie: BOOTP messages without options are refused.
@@ -112,27 +112,27 @@ impl<'a> Packet<'a> {
         u32::from_be_bytes(self.chunk(4))
     }
 
-    /// The client's address, where the client has one.
+    /// The client's address, if the client has one already.
     pub fn client(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.chunk::<4>(12))
     }
 
-    /// The address that the server gives ("your").
+    /// The address that the server assigns ("your").
     pub fn given(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.chunk::<4>(16))
     }
 
-    /// The server that the client goes on with.
+    /// The server for the next step of the boot.
     pub fn next_server(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.chunk::<4>(20))
     }
 
-    /// The relay that the message came by.
+    /// The relay that forwarded the message.
     pub fn relay(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.chunk::<4>(24))
     }
 
-    /// The client's Ethernet address; none: it has an address of another kind.
+    /// The client's Ethernet address; `None`: its hardware address is of another type.
     pub fn hardware(&self) -> Option<[u8; 6]> {
         (self.fields[1..3] == [1, 6]).then(|| self.chunk(28))
     }
@@ -142,7 +142,7 @@ impl<'a> Packet<'a> {
         chunk_at(self.fields, at).copied().unwrap_or([0; N])
     }
 
-    /// All options with their bytes, as far as their lengths make sense. Those in the fields for names come last (RFC 2131, section 4.1).
+    /// All options up to the first invalid length. Those in the fields for names come last (RFC 2131, section 4.1).
     pub fn options(&self) -> Options<'a> {
         let own = Options { rest: self.options, later: [&[]; 2] };
         let overload = own.clone().find(|(found, _)| *found == code::OVERLOAD);
@@ -161,7 +161,7 @@ impl<'a> Packet<'a> {
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     rest: &'a [u8],
-    /// Where they go on.
+    /// The fields in which options continue.
     later: [&'a [u8]; 2],
 }
 
@@ -185,7 +185,7 @@ impl<'a> Iterator for Options<'a> {
                     self.rest = rest;
                     return Some((code, bytes));
                 }
-                // Cut: nothing behind it can be found.
+                // Truncated: no option behind it can be found.
                 _ => self.rest = &[],
             }
         }
@@ -235,14 +235,14 @@ mod tests {
         check(&[255], &[]);
         check(&[0, 0, 53, 1, 5, 0, 255, 1, 1, 1], &[(53, &[5])]);
         check(&[53, 1, 5, 7, 0], &[(53, &[5]), (7, &[])]);
-        // Cut in its length, or in its bytes.
+        // Truncated in its length, or in its bytes.
         check(&[53, 1, 5, 1], &[(53, &[5])]);
         check(&[53, 1, 5, 1, 4, 255, 255], &[(53, &[5])]);
-        // They go on in the file name, in the server's name, and in both.
+        // Options continue in the file name, in the server's name, and in both.
         check(&[52, 1, 1, 255], &[(52, &[1]), (26, &[5, 0xdc])]);
         check(&[52, 1, 2], &[(52, &[2]), (3, &[10, 0, 0, 1])]);
         check(&[52, 1, 3, 53, 1, 5], &[(52, &[3]), (53, &[5]), (26, &[5, 0xdc]), (3, &[10, 0, 0, 1])]);
-        // An end that is not there, and a cut one, do not keep the others back.
+        // Options continue although an end is missing or truncated.
         check(&[52, 1, 1, 9, 9], &[(52, &[1]), (26, &[5, 0xdc])]);
     }
 }

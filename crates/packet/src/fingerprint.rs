@@ -1,22 +1,22 @@
-//! Texts that name a TLS program by what it offers: JA3, JA3S and JA4 (TLS). Not digests: JA3 is the MD5 of its text, and
-//! JA4 has two SHA-256, cut to 12 digits, of the texts given here.
+//! Fingerprints of TLS programs, from their offers: JA3, JA3S and JA4 (TLS), as texts without digests. JA3 is the MD5
+//! of its text; JA4 has two SHA-256 digests, cut to 12 digits, of the texts here.
 //!
-//! JA3 is Salesforce's (BSD-3-Clause), JA4 for TLS clients FoxIO's (BSD-3-Clause; the rest of JA4+ has another licence and is
-//! not here).
+//! JA3 is Salesforce's (BSD-3-Clause). JA4 for TLS clients is FoxIO's (BSD-3-Clause); the rest of JA4+ has another
+//! licence and is not here.
 
 use crate::tls::{ClientHello, ServerHello, extension, is_grease};
 
 /// Curves that a client offers (RFC 8422, 5.1.1).
 const SUPPORTED_GROUPS: u16 = 10;
-/// Formats of points (RFC 8422, 5.1.2).
+/// Point formats (RFC 8422, 5.1.2).
 const POINT_FORMATS: u16 = 11;
-/// Signatures (RFC 8446, 4.2.3).
+/// Signature algorithms (RFC 8446, 4.2.3).
 const SIGNATURE_ALGORITHMS: u16 = 13;
 
-/// Most extensions and cipher suites that JA4 sorts; a hello with more has no JA4.
+/// Maximum extensions and cipher suites that JA4 sorts; a hello with more has no JA4.
 const SORTED_LIMIT: usize = 512;
 
-/// Appends JA3's text: version, cipher suites, extensions, curves and formats of points.
+/// Appends JA3's text: version, cipher suites, extensions, curves and point formats.
 pub fn append_ja3(out: &mut Vec<u8>, hello: &ClientHello<'_>) {
     append_decimal(out, hello.legacy_version);
     out.push(b',');
@@ -43,18 +43,18 @@ pub fn append_ja3s(out: &mut Vec<u8>, hello: &ServerHello<'_>) {
     append_list(out, hello.extensions().map(|(kind, _)| kind));
 }
 
-/// What JA4 is made of.
+/// The parts of JA4.
 #[derive(Debug, Default)]
 pub struct Ja4 {
     /// The first part.
     pub head: Vec<u8>,
-    /// What the second part is the digest of: cipher suites, sorted. Empty: that part is twelve zeros.
+    /// The input of the second part's digest: sorted cipher suites. Empty: that part is twelve zeros.
     pub cipher_suites: Vec<u8>,
-    /// What the third part is the digest of: extensions, sorted, and signature algorithms. Empty as above.
+    /// The input of the third part's digest: sorted extensions, and signature algorithms. Empty as above.
     pub extensions: Vec<u8>,
 }
 
-/// What a hello comes over: JA4's first letter.
+/// The transport of a hello: JA4's first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -63,7 +63,7 @@ pub enum Transport {
     Quic,
 }
 
-/// What JA4 is made of; `None` for a hello with more cipher suites or extensions than any program has.
+/// Computes the parts of JA4; `None` for a hello with more cipher suites or extensions than any program has.
 pub fn ja4(hello: &ClientHello<'_>, transport: Transport) -> Option<Ja4> {
     let mut ja4 = Ja4::default();
     let offered = hello.supported_versions().filter(|version| !is_grease(*version)).max();
@@ -109,7 +109,7 @@ pub fn ja4(hello: &ClientHello<'_>, transport: Transport) -> Option<Ja4> {
     Some(ja4)
 }
 
-/// First and last character of a protocol's name, in hexadecimal where one is no letter or digit; `00` of none.
+/// First and last character of a protocol's name, in hexadecimal if either is no letter or digit; `00` for none.
 fn ends(name: &[u8]) -> [u8; 2] {
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     match (name.first(), name.last()) {

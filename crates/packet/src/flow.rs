@@ -1,6 +1,6 @@
-//! The five values that name a flow: addresses, ports, protocol. Not its state, and not the table it is kept in.
+//! The five values that name a flow: addresses, ports, protocol. Flow tables and states are elsewhere.
 //!
-//! A flow has a direction; [`Flow::canonical`] forgets it, and [`FlowHasher`] gives both directions one hash.
+//! A flow has a direction; [`Flow::canonical`] removes it, and [`FlowHasher`] gives both directions the same hash.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The flow of a frame. Ports are 0 for later fragments, for headers cut before the ports, and for protocols without.
+    /// The flow of a frame. Ports are 0 for later fragments, truncated headers, and protocols without ports.
     #[inline]
     pub fn of(frame: &Frame, bytes: &[u8]) -> Self {
         let transport = frame.payload_of(bytes);
@@ -47,7 +47,7 @@ impl Flow {
         }
     }
 
-    /// The lower address, then the lower port, is the source.
+    /// Is the source the lower address, or the lower port of equal addresses?
     #[inline]
     pub fn is_canonical(&self) -> bool {
         (self.source, self.source_port) <= (self.target, self.target_port)
@@ -59,11 +59,11 @@ impl Flow {
         if self.is_canonical() { self } else { self.reversed() }
     }
 
-    /// The name of the file that tcpflow writes this direction to: `192.168.101.102.02345-010.011.012.013.45103`.
+    /// The name of tcpflow's file for this direction: `192.168.101.102.02345-010.011.012.013.45103`.
     ///
-    /// IPv6 addresses are eight groups of four hexadecimal digits, as tcpflow has them, but joined by `.`: colons are
-    /// not allowed in file names on some systems and mean a remote host to `scp` and `rsync`. The port is always the
-    /// last group, in five decimal digits.
+    /// IPv6 addresses are eight groups of four hexadecimal digits, as in tcpflow, but joined by `.`: colons are not
+    /// allowed in file names on some systems, and mean a remote host to `scp` and `rsync`. The port is always the last
+    /// group, in five decimal digits.
     pub const fn tcpflow_name(self) -> TcpflowName {
         TcpflowName(self)
     }
@@ -116,9 +116,9 @@ fn padded(address: IpAddr, out: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// Hashes flows, the same for both directions.
 ///
-/// Each step multiplies two 64-bit words to 128 bits and folds the halves, with keys drawn from the seed: whoever does
-/// not know the seed cannot choose addresses and ports that collide. Not a cryptographic hash; draw the seed at random
-/// and keep it in the process.
+/// Each step multiplies two 64-bit words to 128 bits and folds the halves, with keys drawn from the seed. Without the
+/// seed attackers cannot choose colliding addresses and ports. Not a cryptographic hash: draw the seed at random and
+/// keep it in the process.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowHasher {
     keys: [u64; 4],
@@ -142,13 +142,13 @@ impl FlowHasher {
         Self { keys }
     }
 
-    /// The hash of `flow` and of its reverse. All 64 bits are fit for use.
+    /// The hash of `flow` and of its reverse. All 64 bits are usable.
     #[inline(always)]
     pub fn hash(&self, flow: &Flow) -> u64 {
         let [first, second, third, fourth] = self.keys;
         let one = fold(address_word(flow.source, self.keys) ^ first, u64::from(flow.source_port) ^ second);
         let two = fold(address_word(flow.target, self.keys) ^ first, u64::from(flow.target_port) ^ second);
-        // Sum and exclusive or do not care for order, and together they lose none of the two words' information.
+        // Sum and exclusive or are symmetric, and together they keep all information of both words.
         fold(one.wrapping_add(two) ^ third, (one ^ two).wrapping_add(u64::from(flow.protocol)) ^ fourth)
     }
 }
@@ -164,7 +164,7 @@ fn address_word(address: IpAddr, keys: [u64; 4]) -> u64 {
     }
 }
 
-/// Both halves of a 128-bit product, combined.
+/// Multiplies to 128 bits and combines the halves.
 #[inline(always)]
 fn fold(one: u64, two: u64) -> u64 {
     let product = u128::from(one) * u128::from(two);
@@ -215,14 +215,14 @@ mod tests {
         check(flow("::2", 80, "::1", 80), false);
     }
 
-    /// Grids of neighbouring addresses and ports, as scans and floods make them, spread over low and high bits alike.
+    /// Neighbouring addresses and ports, as in scans and floods, spread over low and high bits alike.
     #[test]
     fn hashes_spread() {
         let check = |flows: &[Flow]| {
             let hasher = FlowHasher::new(0x5eed);
             let whole: HashSet<u64> = flows.iter().map(|flow| hasher.hash(flow)).collect();
             assert_eq!(whole.len(), flows.len(), "64-bit collision");
-            // 4096 balls in 4096 bins leave 1 - 1/e, about 2589, of them filled.
+            // 4096 balls in 4096 bins fill 1 - 1/e of them, about 2589.
             for shift in [0, 52] {
                 let bins: HashSet<u64> = flows.iter().map(|flow| hasher.hash(flow) >> shift & 0xfff).collect();
                 assert!(bins.len() > 2400, "{} bins at bit {shift}", bins.len());

@@ -1,26 +1,26 @@
-//! Lines of FTP (RFC 959): what a client commands, and which port a data connection goes to (also RFC 2428). Replies are
-//! [`reply`](crate::reply)'s.
+//! Lines of FTP (RFC 959): a client's commands, and the address of a data connection (also RFC 2428).
+//! [`reply`](crate::reply) reads replies.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Longest name of a command: RFCs have four letters.
+/// Maximum length of a command's name; those in RFCs have four letters.
 const COMMAND_LIMIT: usize = 16;
 
 /// Commands that clients begin with.
 const FIRST: [&str; 14] =
     ["USER", "AUTH", "FEAT", "SYST", "OPTS", "HOST", "CLNT", "ACCT", "PASS", "REIN", "PASV", "EPSV", "PORT", "PROT"];
 
-/// A command and what stands behind it.
+/// A command and its argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// Its name as it was sent.
+    /// Its name, as it was sent.
     pub name: &'a [u8],
-    /// What stands behind it.
+    /// The text behind the name.
     pub argument: &'a [u8],
 }
 
 impl<'a> Command<'a> {
-    /// Is it this command, which is written in capitals here?
+    /// Is it the command `name` (in capitals)?
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
@@ -30,13 +30,13 @@ impl<'a> Command<'a> {
         FIRST.into_iter().any(|name| self.is(name))
     }
 
-    /// Does it send a file over a data connection, or fetch one, or a list?
+    /// Does it transfer a file or a list over a data connection?
     pub fn transfers(&self) -> bool {
         ["RETR", "STOR", "STOU", "APPE", "LIST", "NLST", "MLSD"].into_iter().any(|name| self.is(name))
     }
 }
 
-/// Reads a line of a client, without its end; `None` where it is no command.
+/// Reads a line of a client without its end; `None` if it is no command.
 pub fn command(line: &[u8]) -> Option<Command<'_>> {
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let name = &line[..end];
@@ -44,16 +44,16 @@ pub fn command(line: &[u8]) -> Option<Command<'_>> {
     is_name.then(|| Command { name, argument: line[end..].trim_ascii() })
 }
 
-/// Where a data connection goes: a port, and an address where one is named.
+/// The port, and perhaps the address, that a data connection goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The address; `None`: that of the control connection.
+    /// `None`: the address of the control connection.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
 }
 
-/// The place in the argument of PORT or in the text of a reply 227: `h1,h2,h3,h4,p1,p2`, perhaps in parentheses.
+/// The place in the argument of PORT or the text of a reply 227: `h1,h2,h3,h4,p1,p2`, perhaps in parentheses.
 pub fn place(text: &[u8]) -> Option<Place> {
     let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
     let text = text.get(start..)?;
@@ -68,7 +68,8 @@ pub fn place(text: &[u8]) -> Option<Place> {
     Some(Place { address: Some(address.into()), port })
 }
 
-/// The place in the argument of EPRT (`|1|192.0.2.1|2000|`) or in the text of a reply 229 (`(|||2000|)`).
+/// The place in the argument of EPRT (`|1|192.0.2.1|2000|`) or the text of a reply 229 (`(
+/// |2000|)`).
 pub fn extended_place(text: &[u8]) -> Option<Place> {
     let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
     let (separator, rest) = text.get(start..)?.split_first()?;

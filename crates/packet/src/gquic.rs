@@ -1,32 +1,32 @@
-//! Google's QUIC before the IETF's (versions Q044 to Q046): headers that name the version, and the first message of a client,
-//! which is plain. Not the versions before, whose headers are others.
+//! Google's QUIC before the IETF's (versions Q044 to Q046): headers with a version, and a client's first message,
+//! which is not encrypted. Earlier versions have other headers.
 
 /// A packet whose header names a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Long<'a> {
     /// The version: `Q046`.
     pub version: [u8; 4],
-    /// It may have a message of the handshake.
+    /// It may contain a handshake message.
     pub is_initial: bool,
     /// The bytes behind the header.
     pub contents: &'a [u8],
 }
 
 impl<'a> Long<'a> {
-    /// Reads a packet's header; `None` where it is cut, or another one's.
+    /// Reads a packet's header; `None` if it is truncated or not one of these versions.
     pub fn parse(datagram: &'a [u8]) -> Option<Long<'a>> {
         let (&[first, a, b, c, d, lengths], rest) = datagram.split_first_chunk()?;
         if first & 0xc0 != 0xc0 || [a, b, c] != *b"Q04" || !(b'4'..=b'6').contains(&d) {
             return None;
         }
-        // Each half of a byte is 0, or three less than a length.
+        // Each half of the byte is 0, or a length minus three.
         let length = |half: u8| if half == 0 { 0 } else { usize::from(half) + 3 };
         let ids = length(lengths >> 4) + length(lengths & 0x0f);
         let contents = rest.get(ids..)?;
         Some(Long { version: [a, b, c, d], is_initial: first & 0x30 == 0, contents })
     }
 
-    /// The message of a client that begins the handshake, where the packet begins with it.
+    /// The client's first message of the handshake, if the packet begins with it.
     pub fn hello(&self) -> Option<Hello<'a>> {
         // The packet's number, and a digest of it.
         let frame = self.contents.get(4 + 12..)?;
@@ -47,7 +47,7 @@ impl<'a> Long<'a> {
             data = rest.get(at..)?;
             data = &data[..data.len().min(length)];
         }
-        // The handshake is the stream with the number 1. A hello that follows another one begins somewhere in it.
+        // The handshake is stream 1. A second hello begins at a later offset of it.
         let is_handshake = rest.first() == Some(&1) && rest.get(1..id_len)?.iter().all(|byte| *byte == 0);
         let (count, behind) = data.strip_prefix(b"CHLO")?.split_first_chunk()?;
         let tags = usize::from(u16::from_le_bytes(*count));
@@ -56,7 +56,7 @@ impl<'a> Long<'a> {
     }
 }
 
-/// Values of a client's first message by their names, in their order. A name is four bytes, the last of which may be zeros.
+/// Values of a client's first message by name, in order. A name is four bytes, padded with zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
     tags: &'a [u8],

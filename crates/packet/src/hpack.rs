@@ -1,34 +1,34 @@
-//! HPACK, the coding of HTTP/2's header fields (RFC 7541), piece by piece. Not the table of a connection: who decodes keeps
-//! that, and looks up numbers above those of [`STATIC_TABLE`] there.
+//! HPACK, the coding of HTTP/2's header fields (RFC 7541), piece by piece. The caller keeps the table of a connection,
+//! and looks up numbers above those of [`STATIC_TABLE`] there.
 
 /// A piece of a block of header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// The field with this number, name and value.
+    /// The field with this number: name and value.
     Indexed(usize),
-    /// A field.
+    /// A field spelled out.
     Literal {
         /// Its name.
         name: Name<'a>,
         /// Its value.
         value: Text<'a>,
-        /// It goes into the table.
+        /// The field is added to the table.
         is_kept: bool,
     },
-    /// The table may take this many bytes from now on.
+    /// The new limit of the table, in bytes.
     TableSize(usize),
 }
 
 /// A field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
-    /// That of the field with this number.
+    /// The name of the field with this number.
     Indexed(usize),
-    /// This one.
+    /// A name spelled out.
     Text(Text<'a>),
 }
 
-/// A text, perhaps in Huffman's code.
+/// A text, perhaps Huffman-coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'a> {
     bytes: &'a [u8],
@@ -36,7 +36,7 @@ pub struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Appends it, decoded; `None` where its code is damaged.
+    /// Appends the decoded text; `None` if its code is damaged.
     pub fn append(&self, out: &mut Vec<u8>) -> Option<()> {
         if self.is_coded {
             return append_decoded(out, self.bytes);
@@ -46,7 +46,7 @@ impl Text<'_> {
     }
 }
 
-/// Takes the next piece of a block; `None` where it is cut or damaged.
+/// Takes the next piece of a block; `None` if it is truncated or damaged.
 pub fn next<'a>(block: &mut &'a [u8]) -> Option<Piece<'a>> {
     let first = *block.first()?;
     match first {
@@ -73,7 +73,7 @@ fn text<'a>(block: &mut &'a [u8]) -> Option<Text<'a>> {
     Some(Text { bytes, is_coded })
 }
 
-/// A number whose first byte has so many bits for it (RFC 7541, 5.1); `None` where it is longer than any that makes sense.
+/// A number with a prefix of `bits` bits (RFC 7541, 5.1); `None` if it is unreasonably large.
 fn number(block: &mut &[u8], bits: u32) -> Option<usize> {
     let (first, mut rest) = block.split_first()?;
     let max = (1usize << bits) - 1;
@@ -97,8 +97,8 @@ fn number(block: &mut &[u8], bits: u32) -> Option<usize> {
     Some(number)
 }
 
-/// Appends bytes in Huffman's code (RFC 7541, 5.2). The code is canonical: all codes of one length follow each other, in the
-/// order of what they stand for.
+/// Decodes Huffman-coded bytes (RFC 7541, 5.2). The code is canonical: codes of one length are consecutive, in the
+/// order of their symbols.
 fn append_decoded(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     let (mut code, mut length) = (0u32, 0);
     for byte in bytes {
@@ -116,19 +116,19 @@ fn append_decoded(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
             (code, length) = (0, 0);
         }
     }
-    // What is left are ones, fewer than a byte of them.
+    // The padding is less than a byte, all ones.
     (length < 8 && code == (1 << length) - 1).then_some(())
 }
 
 const LONGEST_CODE: usize = 30;
 
-/// Codes by length.
+/// The codes, by length.
 struct Codes {
-    /// The first code.
+    /// The first code of each length.
     first: [u32; LONGEST_CODE + 1],
-    /// How many there are.
+    /// The number of codes of each length.
     count: [u32; LONGEST_CODE + 1],
-    /// Where in `symbols` what they stand for begins.
+    /// Index in `symbols` of the first code's symbol.
     start: [usize; LONGEST_CODE + 1],
     symbols: [u16; 257],
 }
@@ -160,7 +160,7 @@ const fn codes() -> Codes {
     codes
 }
 
-/// Bits of the code of each byte, and of the end (RFC 7541, appendix B).
+/// Code length of each byte, and of the end (RFC 7541, appendix B).
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -174,7 +174,7 @@ const LENGTHS: [u8; 257] = [
     30,
 ];
 
-/// Fields with numbers from 1 on that every connection knows (RFC 7541, appendix A).
+/// Fields from number 1 on that every connection knows (RFC 7541, appendix A).
 pub const STATIC_TABLE: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
@@ -273,7 +273,7 @@ mod tests {
     fn damaged_texts() {
         let check =
             |bytes: &[u8]| assert_eq!(Text { bytes, is_coded: true }.append(&mut Vec::new()), None, "{bytes:x?}");
-        // The end's code, padding that is too long, and padding of zeros.
+        // The code of the end, too much padding, and padding of zeros.
         check(&[0xff, 0xff, 0xff, 0xff]);
         check(&[0x1f, 0xff]);
         check(&[0x18]);

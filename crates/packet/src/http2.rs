@@ -1,7 +1,7 @@
-//! Frames of HTTP/2 (RFC 9113, 4 and 6): their headers, and what padding and priorities leave of their contents. Not streams,
-//! and not header fields: those are [`hpack`](crate::hpack)'s.
+//! Frames of HTTP/2 (RFC 9113, 4 and 6): their headers, and their contents without padding and priorities.
+//! [`hpack`](crate::hpack) decodes header fields. Streams are not tracked.
 
-/// What a client says first.
+/// The first bytes of a client.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames.
@@ -10,17 +10,17 @@ pub mod kind {
     pub const DATA: u8 = 0;
     /// Header fields.
     pub const HEADERS: u8 = 1;
-    /// Which stream comes before others.
+    /// The priority of a stream.
     pub const PRIORITY: u8 = 2;
-    /// A stream is given up.
+    /// Ends a stream early.
     pub const RST_STREAM: u8 = 3;
-    /// What a side wants of the other.
+    /// Settings of the sender.
     pub const SETTINGS: u8 = 4;
-    /// A request that the server answers without being asked.
+    /// Announces a request that the server answers unasked.
     pub const PUSH_PROMISE: u8 = 5;
-    /// The connection is given up.
+    /// Ends the connection.
     pub const GOAWAY: u8 = 7;
-    /// How much more the other side may send.
+    /// Allows the peer to send more.
     pub const WINDOW_UPDATE: u8 = 8;
     /// More header fields.
     pub const CONTINUATION: u8 = 9;
@@ -28,20 +28,20 @@ pub mod kind {
 
 /// Flags of frames.
 pub mod flag {
-    /// The last frame of its stream's side.
+    /// The last frame of the stream in this direction.
     pub const END_STREAM: u8 = 1;
-    /// The last of its header fields.
+    /// The last frame of its header fields.
     pub const END_HEADERS: u8 = 4;
-    /// Its contents begin with the length of what fills it up.
+    /// The contents begin with the length of the padding.
     pub const PADDED: u8 = 8;
-    /// A priority stands in front.
+    /// The contents contain a priority.
     pub const PRIORITY: u8 = 32;
 }
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of its contents.
+    /// Length of the contents.
     pub length: usize,
     /// One of [`kind`], or another.
     pub kind: u8,
@@ -52,7 +52,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Length of a header.
     pub const BYTES: usize = 9;
 
     /// Reads a header.
@@ -67,8 +67,8 @@ impl Header {
         self.flags & flag != 0
     }
 
-    /// The header fields in the contents of HEADERS, PUSH_PROMISE or CONTINUATION, and the stream that PUSH_PROMISE announces;
-    /// `None` where lengths contradict each other.
+    /// The header fields in the contents of HEADERS, PUSH_PROMISE or CONTINUATION, and the stream that PUSH_PROMISE
+    /// announces. `None` if lengths contradict each other.
     pub fn fields<'a>(&self, contents: &'a [u8]) -> Option<(&'a [u8], u32)> {
         let (mut rest, mut promised) = (contents, 0);
         if self.kind == kind::CONTINUATION {

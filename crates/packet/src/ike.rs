@@ -1,30 +1,30 @@
-//! Messages of IKE, versions 1 (RFC 2408) and 2 (RFC 7296): their headers, and the payloads that are not encrypted. Not what
-//! payloads offer.
+//! Messages of IKE, versions 1 (RFC 2408) and 2 (RFC 7296): their headers, and the types and bytes of payloads that
+//! are not encrypted.
 
-/// What a payload is, in version 1 and in version 2.
+/// Types of payloads, in version 1 and in version 2.
 pub mod kind {
-    /// A public value of Diffie and Hellman.
+    /// A Diffie-Hellman public value.
     pub const KEY_EXCHANGE: [u8; 2] = [4, 34];
     /// Random bytes.
     pub const NONCE: [u8; 2] = [10, 40];
-    /// Something that the other side should know.
+    /// A notification for the other side.
     pub const NOTIFY: [u8; 2] = [11, 41];
-    /// What program this is, or what it can.
+    /// The program, or one of its features.
     pub const VENDOR: [u8; 2] = [13, 43];
-    /// What is in it is encrypted; of version 2.
+    /// An encrypted payload of version 2.
     pub const ENCRYPTED: u8 = 46;
 }
 
 /// A message.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// The number that the side that began gave.
+    /// The number that the initiator chose.
     pub initiator: [u8; 8],
-    /// The number that the other side gave; zeros before it has.
+    /// The number that the responder chose; zeros before that.
     pub responder: [u8; 8],
     /// 1 or 2.
     pub version: u8,
-    /// Which exchange it is part of.
+    /// The type of exchange.
     pub exchange: u8,
     /// Its payloads.
     pub payloads: Payloads<'a>,
@@ -37,12 +37,10 @@ pub struct Payloads<'a> {
     rest: &'a [u8],
 }
 
-/// Bytes of a header.
 const HEADER: usize = 28;
 
 impl<'a> Message<'a> {
-    /// Reads a datagram; `None` where it is none of IKE. Where it came to the port of packets that went through an address
-    /// translation, four zeros stand before it (RFC 3948, 2.2).
+    /// Reads a datagram; `None` if it is not IKE. On the port for NAT four zeros precede it (RFC 3948, 2.2).
     pub fn parse(datagram: &'a [u8]) -> Option<Message<'a>> {
         let bytes = datagram.strip_prefix(&[0; 4]).unwrap_or(datagram);
         let header: &[u8; HEADER] = bytes.first_chunk()?;
@@ -53,7 +51,7 @@ impl<'a> Message<'a> {
         if !matches!(version, 1 | 2) || length < HEADER || length > bytes.len() || initiator == [0; 8] {
             return None;
         }
-        // Of version 1 all of a message is encrypted, or nothing.
+        // Version 1 encrypts all payloads or none.
         let rest = if version == 1 && flags & 1 != 0 { &[] } else { &bytes[HEADER..length] };
         let responder = *header[8..].first_chunk()?;
         Some(Message { initiator, responder, version, exchange, payloads: Payloads { next, rest } })
@@ -61,7 +59,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Iterator for Payloads<'a> {
-    /// What it is, and what is in it.
+    /// The payload's type and bytes.
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,18 +1,19 @@
-//! From bytes to meaning: one file per protocol, each a pure function of the bytes it is given. No I/O, no clock, no
-//! state between packets, and no allocation per packet.
+//! From bytes to meaning: one file per protocol, each a pure function of its bytes. No I/O, no clock, no state between
+//! packets, and no allocation per packet.
 //!
-//! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
-//!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. A packet in another one: [`tunnel`]. [`flow`] names the conversation,
-//!   [`malformed`] says why a frame was refused.
-//! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
-//!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`] and [`gquic`], [`websocket`], [`dcerpc`], [`smb`], [`ike`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
-//!   certificates ([`der`]: their encoding). Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`];
-//!   [`offload`] does what devices do for a host.
+//! - A frame: start at [`frame`]. Below it are [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`], [`udp`],
+//!   [`icmp`], beside it [`arp`] and [`ndp`]. [`tunnel`] finds packets inside packets, [`flow`] names the
+//!   conversation, [`malformed`] says why a frame was refused.
+//! - Capture files: [`sniff`] tells them apart, [`capture`] reads both formats, [`pcap_file`] and [`pcapng`].
+//! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and
+//!   [`gquic`], [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos,
+//!   [`x509`] reads certificates, in the encoding [`der`].
+//! - Lines of text: [`smtp`], [`ftp`], and [`reply`] for both.
+//! - For all of them: [`checksum`], [`pseudo`]; [`offload`] does the work of network devices.
 //! - [`time`] writes timestamps.
 //!
-//! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
-//! or an error value: nothing here panics, loops without bound or allocates by what the input says.
+//! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a
+//! result or an error value. No code here panics, loops without bound, or lets its input decide how much to allocate.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! NTP messages (RFC 5905), as far as what a client asks and a server says of itself. Not times, and not control messages.
+//! NTP time messages (RFC 5905): version, mode and clock source. Timestamps and control messages are not read.
 
 use crate::malformed::Malformed;
 
-/// A message whose fixed fields are there.
+/// A message with all its fixed fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     fields: &'a [u8; Packet::HEADER_BYTES],
 }
 
 impl<'a> Packet<'a> {
-    /// Fields up to the last timestamp.
+    /// Length of the fields up to the last timestamp.
     pub const HEADER_BYTES: usize = 48;
 
     /// Checks the length, and that version and mode are those of a time message.
@@ -24,17 +24,17 @@ impl<'a> Packet<'a> {
         self.fields[0] >> 3 & 7
     }
 
-    /// Who speaks: 3 is a client, 4 a server, 5 a server to all.
+    /// The sender's role: 3 is a client, 4 a server, 5 a broadcasting server.
     pub fn mode(&self) -> u8 {
         self.fields[0] & 7
     }
 
-    /// Servers between the speaker and a clock; 0 where it does not know the time.
+    /// Number of servers between the sender and a clock; 0 if it does not know the time.
     pub fn stratum(&self) -> u8 {
         self.fields[1]
     }
 
-    /// The speaker's own source of time: an address, or letters.
+    /// The sender's own source of time: an address, or letters.
     pub fn reference(&self) -> [u8; 4] {
         [self.fields[12], self.fields[13], self.fields[14], self.fields[15]]
     }

@@ -1,10 +1,10 @@
-//! What a device does for its host, done here: an open checksum is finished, and a super-frame is cut into the frames that the
-//! wire has. For Ethernet frames as they were on the wire, tags among their bytes.
+//! Does the work that a host leaves to its network device: finishes an open checksum, and cuts a super-frame into the
+//! frames of the wire. For Ethernet frames as on the wire, with their tags.
 //!
-//! Of a super-frame in one tunnel (VXLAN, Geneve, GRE, IP in IP) it is the inner segment that is cut, and each piece has the headers of
-//! the tunnel. Not the other way: nothing is put together here.
+//! In one tunnel (VXLAN, Geneve, GRE, IP in IP) the inner segment is cut, and each piece gets the headers of the
+//! tunnel. Segments are not merged here.
 //!
-//! Read next: `frame.rs`, which says where the headers are; `checksum.rs`; `tunnel.rs`.
+//! Read next: `frame.rs` for the places of headers; `checksum.rs`; `tunnel.rs`.
 
 use crate::checksum::Sum;
 use crate::frame::{self, Frame, protocol};
@@ -16,8 +16,8 @@ use crate::tunnel::{self, Carries, look};
 use crate::{pseudo, tcp, udp};
 use std::sync::LazyLock;
 
-/// Finishes a checksum that covers all of `frame` from `start` on, and whose field at `field` holds the sum of the pseudo
-/// header. False where these places are not in the frame; nothing is written then.
+/// Finishes a checksum that covers `frame` from `start` on. Its field at `field` holds the sum of the pseudo header.
+/// Returns `false` without writing if these places are outside of the frame.
 pub fn finish_checksum(frame: &mut [u8], start: usize, field: usize) -> bool {
     let Some(covered) = frame.get_mut(start..) else { return false };
     let sum = Sum::of(covered).checksum();
@@ -27,12 +27,12 @@ pub fn finish_checksum(frame: &mut [u8], start: usize, field: usize) -> bool {
     true
 }
 
-/// In UDP 0 says that there is no checksum. 0xffff is the same number.
+/// In UDP 0 means no checksum; 0xffff is the same number.
 fn not_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-// Offsets in the headers that a cut changes.
+// Offsets of header fields that a cut changes.
 const IPV4_TOTAL_LENGTH: usize = 2;
 const IPV4_IDENTIFICATION: usize = 4;
 const IPV4_CHECKSUM: usize = 10;
@@ -43,44 +43,44 @@ const TCP_CHECKSUM: usize = 16;
 const UDP_LENGTH: usize = 4;
 const UDP_CHECKSUM: usize = 6;
 
-/// Flags that the last segment alone has: FIN and PSH.
+/// Flags of the last segment only: FIN and PSH.
 const LAST_ONLY: u8 = 0x09;
-/// The flag that the first segment alone has: CWR (RFC 3168, 6.1.2).
+/// The flag of the first segment only: CWR (RFC 3168, 6.1.2).
 const FIRST_ONLY: u8 = 0x80;
 
-/// How a super-frame is to be cut, as its sender or the kernel said.
+/// How to cut a super-frame, from its sender or the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     /// Bytes of payload of each segment but the last.
     pub segment_bytes: u16,
-    /// What the segments are: [`protocol::TCP`] or [`protocol::UDP`].
+    /// The protocol of the segments: [`protocol::TCP`] or [`protocol::UDP`].
     pub protocol: u8,
-    /// Where their header of TCP or UDP begins in the frame, where that was said. It may lie in a tunnel.
+    /// Offset of the TCP or UDP header in the frame, if known. It may lie in a tunnel.
     pub transport: Option<u16>,
 }
 
-/// A super-frame, and how it is cut.
+/// A super-frame, and how to cut it.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     frame: &'a [u8],
-    /// The packet whose payload is cut; its offsets are those in the frame.
+    /// The packet whose payload is cut, with offsets in the frame.
     read: Frame,
-    /// The packet that carries it, of a tunnel.
+    /// The packet of the tunnel around it.
     outer: Option<Frame>,
-    /// Bytes of all headers.
+    /// Length of all headers.
     header: usize,
     /// Bytes of payload of each segment but the last.
     step: usize,
 }
 
-/// Ports by which tunnels are known.
+/// The usual ports of tunnels.
 static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
 
-/// Flags of GRE that say that there is a checksum, or a number: segments would need others (RFC 2784, RFC 2890).
+/// GRE flags of a checksum or a sequence number, which would differ for each segment (RFC 2784, RFC 2890).
 const GRE_OF_WHOLE: u8 = 0x90;
 
-/// The packet in the tunnel of a frame whose own packet is `outer`; its offsets are those in the frame. `None` where the frame is in
-/// no tunnel, or in one whose header says something of the whole.
+/// The packet in a frame's tunnel, with offsets in the frame; `outer` is the frame's own packet. `None` without a
+/// tunnel, or if the tunnel's header depends on the whole payload.
 fn carried(frame: &[u8], outer: &Frame) -> Option<Frame> {
     let Ok(Carries::Inner(inner)) = look(LinkType::ETHERNET, frame, frame.len() as u32, &PORTS) else { return None };
     let flags = *frame.get(outer.transport_offset as usize)?;
@@ -98,13 +98,13 @@ fn carried(frame: &[u8], outer: &Frame) -> Option<Frame> {
 }
 
 impl<'a> Segments<'a> {
-    /// Cuts a frame of TCP or UDP, or one that carries such in a tunnel.
+    /// Prepares to cut a frame of TCP or UDP, possibly in a tunnel.
     ///
     /// # Errors
-    /// Where the headers cannot be read, or the frame is none that is cut so.
+    /// If headers cannot be read, or the frame is no super-frame.
     pub fn new(frame: &'a [u8], cut: Cut) -> Result<Segments<'a>, Malformed> {
         let first = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32)?;
-        // UDP may be the tunnel's, or what is in it: the place of the header tells.
+        // UDP may belong to the tunnel or be inside it: the place of the header decides.
         let is_inner = match cut.transport {
             Some(transport) => u32::from(transport) > first.transport_offset,
             None => first.protocol != cut.protocol,
@@ -119,7 +119,7 @@ impl<'a> Segments<'a> {
         if !is_there || !is_cut_so(frame, &read) || cut.segment_bytes == 0 {
             return Err(Malformed::OtherProtocol);
         }
-        // A tunnel's bytes before the packet do not count as its header.
+        // Bytes of the tunnel before the packet are not part of its header.
         let segment = frame.get(read.transport_offset as usize..read.payload_end as usize).unwrap_or_default();
         let transport = match read.protocol {
             protocol::TCP => tcp::Packet::new_checked(segment, segment.len() as u32)?.header_len() as usize,
@@ -135,12 +135,12 @@ impl<'a> Segments<'a> {
         Ok(Segments { frame, read, outer, header, step: usize::from(cut.segment_bytes) })
     }
 
-    /// The number of segments: one at least.
+    /// The number of segments, at least one.
     pub fn count(&self) -> usize {
         self.payload().len().div_ceil(self.step).max(1)
     }
 
-    /// Bytes of the frame of this segment.
+    /// Length of this segment's frame.
     pub fn len_of(&self, index: usize) -> usize {
         self.header + self.part(index).len()
     }
@@ -154,8 +154,8 @@ impl<'a> Segments<'a> {
         &rest[..rest.len().min(self.step)]
     }
 
-    /// Writes the frame of this segment, with its lengths, sequence number, flags and checksums. Gives its length; `None` where
-    /// `out` has no room for it.
+    /// Writes this segment's frame with its lengths, sequence number, flags and checksums. Returns its length; `None`
+    /// if `out` is too small.
     pub fn write(&self, index: usize, out: &mut [u8]) -> Option<usize> {
         let part = self.part(index);
         let out = out.get_mut(..self.header + part.len())?;
@@ -170,7 +170,7 @@ impl<'a> Segments<'a> {
             if outer.protocol == protocol::UDP {
                 let datagram = out.get_mut(outer.transport_offset as usize..)?;
                 put(datagram, UDP_LENGTH, u16::try_from(datagram.len()).ok()?)?;
-                // 0 says that there is none (RFC 7348, 5).
+                // 0 means no checksum (RFC 7348, 5).
                 if word(datagram, UDP_CHECKSUM)? != 0 {
                     sum_up(outer, datagram, UDP_CHECKSUM)?;
                 }
@@ -179,7 +179,7 @@ impl<'a> Segments<'a> {
         Some(length)
     }
 
-    /// `segment` begins at the header of TCP or UDP.
+    /// `segment` begins at the TCP or UDP header.
     fn change_transport(&self, segment: &mut [u8], index: usize) -> Option<()> {
         let length = u16::try_from(segment.len()).ok()?;
         let field = if self.read.protocol == protocol::TCP {
@@ -202,14 +202,14 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Can a packet be one of a super-frame?
+/// Can a packet be part of a super-frame?
 fn is_cut_so(frame: &[u8], read: &Frame) -> bool {
-    // A jumbogram's length stands in an extension header, which its segments would not have.
+    // A jumbogram has its length in an extension header, which its segments would lack.
     let is_jumbo = read.version == 6 && word(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
     !is_jumbo && read.fragment.is_none() && !read.is_cut()
 }
 
-/// Writes lengths, identification and checksum of IP. `packet` begins at that header, which `read` is about.
+/// Writes lengths, identification and checksum of IP. `packet` begins at the IP header that `read` describes.
 fn change_network(read: &Frame, packet: &mut [u8], index: usize) -> Option<()> {
     let length = u16::try_from(packet.len()).ok()?;
     if read.version == 6 {
@@ -223,7 +223,7 @@ fn change_network(read: &Frame, packet: &mut [u8], index: usize) -> Option<()> {
     put(packet, IPV4_CHECKSUM, Sum::of(header).checksum())
 }
 
-/// Writes the checksum of TCP or UDP. `segment` begins at that header, behind the IP header that `read` is about.
+/// Writes the checksum of TCP or UDP. `segment` begins at that header, behind the IP header that `read` describes.
 fn sum_up(read: &Frame, segment: &mut [u8], field: usize) -> Option<()> {
     put(segment, field, 0)?;
     let pseudo = pseudo::sum(read.source, read.target, read.protocol, u16::try_from(segment.len()).ok()?);
@@ -247,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr};
 
-    /// An Ethernet frame behind an optional tag: TCP with 12 bytes of options, or UDP; flags FIN, PSH, ACK and CWR.
+    /// An Ethernet frame with an optional tag: TCP with 12 bytes of options, or UDP; flags FIN, PSH, ACK and CWR.
     fn super_frame(is_tagged: bool, version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let transport = match protocol {
             protocol::TCP => {
@@ -375,13 +375,13 @@ mod tests {
                 assert!(whole == payload && segments.count() == 3);
             }
         }
-        // Which of the two is cut says the place alone, where both are UDP.
+        // If both are UDP, only the place tells which one is cut.
         let frame = in_tunnel(4, tunnel::Kind::Vxlan, false, &super_frame(false, 4, 17, &payload));
         let cut_at = |transport| Segments::new(&frame, Cut { segment_bytes: 1000, protocol: 17, transport });
         assert_eq!(cut_at(Some(34)).map(|it| it.header), Ok(42));
         assert_eq!(cut_at(None).map(|it| it.header), Ok(42));
         assert!(cut_at(Some(35)).is_err() && cut_at(Some(33)).is_err());
-        // A super-frame that is said to be TCP, and is none.
+        // A super-frame that claims to be TCP, and is not.
         assert!(Segments::new(&frame, cut(1000, 6)).is_err());
     }
 
@@ -405,7 +405,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes are: it ends, and no segment is longer than the headers and a step.
+        /// For any bytes: cutting ends, and no segment is longer than the headers and a step.
         #[test]
         fn any_frame_is_cut_or_refused(
             change in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),

@@ -1,16 +1,16 @@
-//! Initial packets of QUIC (RFC 9000, 17.2.2; RFC 9369): what of them is plain, and the frames that decryption shows. Not
-//! decryption itself: the keys of these packets stand in them (RFC 9001, 5.2), but need ciphers.
+//! Initial packets of QUIC (RFC 9000, 17.2.2; RFC 9369): their plain headers, and their frames after decryption.
+//! Decryption is elsewhere: the keys follow from the packets (RFC 9001, 5.2), but need ciphers.
 
 use crate::bytes::u32_at;
 
-/// A version whose Initial packets can be read.
+/// A version with readable Initial packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Its number.
     pub number: u32,
-    /// What the keys are made of, beside the connection's identifier.
+    /// The salt of the keys, which also depend on the connection's identifier.
     pub salt: &'static [u8; 20],
-    /// What the labels of keys begin with.
+    /// The prefix of key labels.
     pub label: &'static str,
     /// Bits 4 and 5 of the first byte of an Initial packet.
     initial: u8,
@@ -38,26 +38,24 @@ impl Version {
     }
 }
 
-/// An Initial packet; others may follow it in its datagram.
+/// An Initial packet. Its datagram may hold further packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Initial<'a> {
     /// Its version.
     pub version: Version,
-    /// The receiver's identifier: of a client's first packet the keys are made of it.
+    /// The receiver's identifier; in a client's first packet the keys derive from it.
     pub target: &'a [u8],
-    /// All of it: the first byte and the packet number are protected, and what follows is encrypted.
+    /// The whole packet. Its first byte and packet number are protected, the rest is encrypted.
     pub packet: &'a [u8],
-    /// Where the packet number begins.
+    /// Offset of the packet number.
     pub number_at: usize,
 }
 
-/// Bytes behind the start of the packet number where the sample for its protection begins (RFC 9001, 5.4.2), and how long it
-/// is.
+/// The sample for header protection: its offset from the start of the packet number, and its length (RFC 9001, 5.4.2).
 const SAMPLE: (usize, usize) = (4, 16);
 
 impl<'a> Initial<'a> {
-    /// Reads the packet at the start of a datagram, and says where it ends; `None` where that is no Initial packet, or one that is
-    /// cut.
+    /// Reads the packet at the start of a datagram, and returns its end; `None` if it is cut or not an Initial packet.
     pub fn parse(datagram: &'a [u8]) -> Option<(Self, usize)> {
         let first = *datagram.first()?;
         let version = Version::of(u32_at(datagram, 1)?)?;
@@ -81,7 +79,7 @@ impl<'a> Initial<'a> {
         Some((Initial { version, target, packet, number_at }, end))
     }
 
-    /// What the protection of the packet number is made of.
+    /// The sample for the protection of the packet number.
     pub fn sample(&self) -> [u8; 16] {
         let start = self.number_at + SAMPLE.0;
         self.packet.get(start..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
@@ -95,7 +93,7 @@ fn take_prefixed<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// A number whose first two bits say how long it is (RFC 9000, 16).
+/// A number whose first two bits tell its length (RFC 9000, 16).
 fn take_number(rest: &mut &[u8]) -> Option<u64> {
     let first = *rest.first()?;
     let (bytes, behind) = rest.split_at_checked(1 << (first >> 6))?;
@@ -108,15 +106,15 @@ fn take_number(rest: &mut &[u8]) -> Option<u64> {
     )
 }
 
-/// Pieces of the TLS stream in the frames of a decrypted packet: where each begins, and its bytes. Ends at the first frame
-/// that an Initial packet may not have, or that is damaged.
+/// Pieces of the TLS stream in a decrypted packet: offset and bytes. Ends at the first damaged frame, or one that is
+/// not allowed in an Initial packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Crypto<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Crypto<'a> {
-    /// Of these frames.
+    /// `frames`: the decrypted contents of a packet.
     pub fn new(frames: &'a [u8]) -> Self {
         Self { rest: frames }
     }
@@ -126,7 +124,7 @@ impl<'a> Crypto<'a> {
         let _delay = take_number(&mut self.rest)?;
         let ranges = take_number(&mut self.rest)?;
         let _first = take_number(&mut self.rest)?;
-        // Each takes two bytes at least, so the frame's length bounds them.
+        // Each range takes two bytes at least, so the frame's length bounds the loop.
         for _ in 0..ranges {
             let (_gap, _length) = (take_number(&mut self.rest)?, take_number(&mut self.rest)?);
         }

@@ -1,13 +1,13 @@
-//! A line of a reply of SMTP (RFC 5321, 4.2) or FTP (RFC 959, 4.2), without the line's end.
+//! A line of a reply of SMTP (RFC 5321, 4.2) or FTP (RFC 959, 4.2), without its end.
 
 /// A line of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Its code; `None`: the line is inside of a reply of FTP, which need not repeat the code.
+    /// Its code; `None`: a line inside an FTP reply, which need not repeat the code.
     pub code: Option<u16>,
     /// Is it the last line of its reply?
     pub is_last: bool,
-    /// What it says behind the code.
+    /// The text behind the code.
     pub text: &'a [u8],
 }
 

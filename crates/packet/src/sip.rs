@@ -1,28 +1,28 @@
-//! Heads of SIP messages (RFC 3261): the first line, and header fields with their short names. Not bodies, and not what a
-//! message means to a dialogue.
+//! Heads of SIP messages (RFC 3261): the first line, and header fields with their short names. Bodies and dialogues
+//! are not read.
 
 /// A head.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The first line, without its end.
     pub line: &'a [u8],
-    /// What it says.
+    /// The contents of the first line.
     pub start: Start<'a>,
     fields: &'a [u8],
-    /// Bytes of the head with the empty line behind it; of a head without one, all there are.
+    /// Length of the head with its empty line; without an empty line, all bytes.
     pub len: usize,
-    /// The empty line is there.
+    /// The head has its empty line.
     pub is_whole: bool,
 }
 
-/// What the first line says.
+/// The contents of a first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start<'a> {
     /// A request.
     Request {
-        /// What is wanted.
+        /// The method.
         method: &'a [u8],
-        /// Of whom.
+        /// The target.
         uri: &'a [u8],
         /// `SIP/2.0`.
         version: &'a [u8],
@@ -33,17 +33,17 @@ pub enum Start<'a> {
         version: &'a [u8],
         /// Three digits.
         code: &'a [u8],
-        /// What they mean.
+        /// The text of the code.
         reason: &'a [u8],
     },
 }
 
 const VERSION: &[u8] = b"SIP/";
 
-/// Longest name of a method that has been seen is SUBSCRIBE.
+/// The longest known name of a method is SUBSCRIBE.
 const METHOD_LIMIT: usize = 32;
 
-/// Can a message begin with these bytes, of which there may be few?
+/// Can a message begin with these bytes, however few?
 pub fn may_begin(bytes: &[u8]) -> bool {
     let word = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
     let is_cut = !word.is_empty() && word.len() == bytes.len();
@@ -54,7 +54,7 @@ pub fn may_begin(bytes: &[u8]) -> bool {
     is_method && !word.is_empty()
 }
 
-/// Reads the head at the start of these bytes; `None` where none begins there. Of one that is cut, what is there is read.
+/// Reads the head at the start of `bytes`; `None` if none begins there. Of a truncated head, reads what is there.
 pub fn head(bytes: &[u8]) -> Option<Head<'_>> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let line = without_return(&bytes[..end]);
@@ -88,10 +88,10 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 impl<'a> Head<'a> {
-    /// Names and values of the fields; a field may go on in further lines, of which the first is given.
+    /// Names and values of the fields. Of a folded field only the first line is given.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let lines = self.fields.split(|byte| *byte == b'\n');
-        // A line that begins with a space or tab goes on with the field before it (RFC 3261, 7.3.1).
+        // A line that begins with a space or tab continues the field before it (RFC 3261, 7.3.1).
         lines.filter(|line| !matches!(line.first(), Some(b' ' | b'\t'))).filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
             Some((line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()))
@@ -105,7 +105,7 @@ impl<'a> Head<'a> {
         fields.find(|(found, _)| is_short(found) || found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// Bytes of the body, as the head says; `None`: it does not say.
+    /// The length of the body; `None` if the head does not tell it.
     pub fn body_len(&self) -> Option<usize> {
         std::str::from_utf8(self.field("Content-Length", Some(b'l'))?).ok()?.parse().ok()
     }

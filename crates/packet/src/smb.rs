@@ -1,16 +1,16 @@
-//! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and what those say that name shares, pipes and
-//! files, or carry what is in them. Not the messages about a session, and nothing that is encrypted or compressed.
+//! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and the bodies that name shares,
+//! pipes and files or carry their data. Session messages and encrypted or compressed ones are not read.
 
-/// What stands before each message on a connection (RFC 1002, 4.3): its sort, and how long it is.
+/// The prefix of each message on a connection (RFC 1002, 4.3): its type and length.
 pub const PREFIX_BYTES: usize = 4;
 
-/// The length of a message, behind its prefix, and whether it is one of SMB's.
+/// The length of the message behind a prefix, and whether it is SMB.
 pub fn prefix(bytes: &[u8; PREFIX_BYTES]) -> (usize, bool) {
     let [kind, high, middle, low] = *bytes;
     (u32::from_be_bytes([0, high, middle, low]) as usize, kind == 0)
 }
 
-/// A file or a pipe that is open: a number of version 2, or one of version 1 at its front.
+/// An open file or pipe: an identifier of version 2, or one of version 1 with zeros behind it.
 pub type File = [u8; 16];
 
 /// A message's header.
@@ -18,86 +18,86 @@ pub type File = [u8; 16];
 pub struct Header {
     /// 1 or 2.
     pub version: u8,
-    /// The command, by its number in that version.
+    /// The command's number in that version.
     pub command: u16,
-    /// 0, or why a command failed.
+    /// 0, or the reason why a command failed.
     pub status: u32,
     /// The server sent it.
     pub is_response: bool,
-    /// Which share it is about.
+    /// The share's number.
     pub tree: u32,
-    /// What a response has from its request.
+    /// The number of a request, which its response repeats.
     pub message: u64,
     /// Texts are UTF-16.
     pub is_unicode: bool,
-    /// Where the next message of the chain begins, behind the start of this one; 0 where it is the last.
+    /// Offset of the next message of the chain from the start of this one; 0 for the last.
     pub next: usize,
 }
 
-/// The status of a response that is not the last one.
+/// The status of a preliminary response.
 pub const PENDING: u32 = 0x0000_0103;
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// What versions the client has, or which one the server takes.
+    /// The client's versions, or the server's choice.
     Negotiate,
-    /// The client wants a share.
+    /// The client connects to a share.
     TreeConnect {
         /// Its name.
         path: &'a [u8],
     },
-    /// It has it.
+    /// The share is connected.
     TreeConnected {
-        /// The share has pipes to other programs, not files.
+        /// The share has pipes to other programs instead of files.
         is_pipe: bool,
     },
-    /// The client opens a file, or makes one.
+    /// The client opens or creates a file.
     Create {
         /// Its name.
         name: &'a [u8],
     },
-    /// It is open.
+    /// The file is open.
     Created {
-        /// The number it has from now on.
+        /// Its number from now on.
         file: File,
     },
-    /// Bytes for a file.
+    /// The client writes to a file.
     Write {
-        /// Which one.
+        /// The file.
         file: File,
-        /// Their place in it.
+        /// Offset in the file.
         offset: u64,
-        /// Bytes, as far as they are here.
+        /// Bytes, as far as the message has them.
         data: &'a [u8],
     },
-    /// The client wants bytes of a file.
+    /// The client reads from a file.
     Read {
-        /// Which one.
+        /// The file.
         file: File,
-        /// Their place in it.
+        /// Offset in the file.
         offset: u64,
     },
-    /// Bytes that it wanted, of a file or from a pipe.
+    /// Bytes read from a file or pipe.
     Data {
-        /// Bytes, as far as they are here.
+        /// Bytes, as far as the message has them.
         data: &'a [u8],
     },
-    /// Bytes for a pipe, whose answer comes with the response.
+    /// The client writes to a pipe; the response carries the answer.
     Transact {
-        /// Which pipe.
+        /// The pipe.
         file: File,
         /// The bytes.
         data: &'a [u8],
     },
-    /// The file is closed.
+    /// The client closes a file.
     Close {
-        /// Which one.
+        /// The file.
         file: File,
     },
-    /// Something else.
+    /// Another message.
     Other,
-    /// The message is too short for what it says.
+    /// The message is shorter than its fields say.
     Damaged,
 }
 
@@ -113,19 +113,19 @@ fn wide(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-/// Bytes from a place on, as far as they are here.
+/// At most `length` bytes from `at` on, as far as the message has them.
 fn part(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
     let rest = bytes.get(at..)?;
     Some(&rest[..rest.len().min(length)])
 }
 
-/// Bytes of a header of version 1.
+/// Length of a header of version 1.
 const HEADER_1: usize = 32;
-/// Bytes of a header of version 2.
+/// Length of a header of version 2.
 const HEADER_2: usize = 64;
 
 impl Header {
-    /// Reads the header of a message; `None` where it is cut, or none of SMB.
+    /// Reads the header of a message; `None` if it is truncated or not SMB.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         match bytes.first_chunk()? {
             b"\xffSMB" => {
@@ -158,20 +158,20 @@ impl Header {
         }
     }
 
-    /// Reads what the message says, from its first byte. Commands of version 1 may be chained: `each` gets all of them.
+    /// Reads a message from its header on. Version 1 may chain commands: `each` gets all of them.
     pub fn bodies<'a>(&self, message: &'a [u8], mut each: impl FnMut(Body<'a>)) {
         if self.version == 2 {
             return each(self.body_2(message).unwrap_or(Body::Damaged));
         }
         let (mut command, mut at) = (self.command as u8, HEADER_1);
-        // A chain leads on.
+        // Follow the chain.
         loop {
             let Some(words) = message.get(at).and_then(|count| part(message, at + 1, 2 * usize::from(*count))) else {
                 return each(Body::Damaged);
             };
             let behind = at + 1 + words.len();
             let body = match words.len() {
-                // What failed says nothing.
+                // A failed command has no contents.
                 0 if self.is_response => Some(Body::Other),
                 _ => self.body_1(command, message, words, behind + 2),
             };
@@ -213,7 +213,7 @@ impl Header {
                 let length = usize::from(short(words, 10)?) | usize::from(short(words, 14)?) << 16;
                 Body::Data { data: part(message, usize::from(short(words, 12)?), length)? }
             }
-            // Only transactions with a pipe have two words of their own: the first is what is done with it.
+            // Only transactions with a pipe have two words of their own: the first is the operation.
             (0x25, false) if words.get(26) == Some(&2) && short(words, 28) == Some(0x26) => {
                 let data = part(message, usize::from(short(words, 24)?), usize::from(short(words, 22)?))?;
                 Body::Transact { file: file(30)?, data }
@@ -226,7 +226,7 @@ impl Header {
         })
     }
 
-    /// A text that ends in a zero.
+    /// A text up to its terminating zero.
     fn text<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let end = match self.is_unicode {
             true => bytes.chunks_exact(2).position(|pair| pair == [0, 0]).map(|pairs| 2 * pairs),
@@ -267,7 +267,7 @@ impl Header {
     }
 }
 
-/// A number of version 1 as one of version 2.
+/// A number of version 1 as an identifier of version 2.
 fn file_of_number(number: u16) -> File {
     let mut file = File::default();
     file[..2].copy_from_slice(&number.to_le_bytes());

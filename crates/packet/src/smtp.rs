@@ -1,26 +1,26 @@
-//! What a client of SMTP says in a line (RFC 5321), without the line's end. Not the conversation, and not mails.
+//! Commands of an SMTP client (RFC 5321): one line without its end. Conversations and mails are read elsewhere.
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Who the client says it is (HELO, EHLO, LHLO).
+    /// The client's name (HELO, EHLO, LHLO).
     Hello(&'a [u8]),
-    /// A mail begins; its sender, in angle brackets as a rule.
+    /// A mail begins: its sender, usually in angle brackets.
     MailFrom(&'a [u8]),
     /// A receiver.
     RcptTo(&'a [u8]),
-    /// The mail comes, with a dot in a line behind it. What else stands in the line is for the server to refuse.
+    /// The mail follows, up to a line with a single dot. The server refuses other text in the command.
     Data,
-    /// So many bytes of the mail come (RFC 3030).
+    /// A part of the mail follows, with its length (RFC 3030).
     Chunk {
-        /// How many.
+        /// Length of the part.
         bytes: u64,
-        /// Are they the last?
+        /// Is it the last part?
         is_last: bool,
     },
-    /// The mail is given up.
+    /// The client abandons the mail.
     Reset,
-    /// What comes is TLS, if the server agrees (RFC 3207).
+    /// TLS follows, if the server agrees (RFC 3207).
     StartTls,
     /// Another command.
     Other,
@@ -54,7 +54,7 @@ pub fn command(line: &[u8]) -> Command<'_> {
     }
 }
 
-/// What stands behind two words and a colon, with any number of spaces between the words.
+/// The text behind two words and a colon, with any number of spaces between the words.
 fn strip_prefix<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let (first, second) = prefix.split_at(prefix.iter().position(|byte| *byte == b' ')?);
     let (found, rest) = line.split_at_checked(first.len())?;
@@ -64,8 +64,8 @@ fn strip_prefix<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     (is_it && words.len() < rest.len()).then_some(behind)
 }
 
-/// A path as it was sent, with its angle brackets where it has some; parameters follow it. A quoted name may have brackets and
-/// spaces of its own (RFC 5321, 4.1.2).
+/// A path as it was sent, with its angle brackets if it has them; parameters follow it. A quoted name may contain
+/// brackets and spaces (RFC 5321, 4.1.2).
 fn path(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     let is_bracketed = text.first() == Some(&b'<');
@@ -81,7 +81,7 @@ fn path(text: &[u8]) -> &[u8] {
         }
         is_end
     });
-    // A quote without an end quotes nothing.
+    // An unterminated quote quotes nothing.
     match outside_quotes.or_else(|| text.iter().position(|byte| *byte == end_byte)) {
         Some(end) if is_bracketed => &text[..=end],
         Some(end) => &text[..end],

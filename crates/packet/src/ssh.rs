@@ -1,38 +1,38 @@
-//! What either side of SSH says before it encrypts: its identification (RFC 4253, 4.2) and its offer of algorithms
-//! (7.1). Not keys, and nothing behind the offer.
+//! The unencrypted opening of either side of SSH: its identification (RFC 4253, 4.2) and its offer of algorithms
+//! (7.1). Later messages are not read.
 //!
-//! [`opening`] takes the bytes of one direction of a stream from its start, as many as there are, and says how many more
-//! it needs.
+//! [`opening`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
+//! more it needs.
 
 use crate::bytes::u32_at;
 
-/// Longest identification line, with its end: RFC 4253, 4.2, has 255 bytes, OpenSSH takes so many.
+/// Longest identification line, with its end: 255 bytes in RFC 4253, 4.2, but OpenSSH accepts this many.
 pub const IDENTIFICATION_LIMIT: usize = 8192;
 
-/// Longest packet that has to be understood (RFC 4253, 6.1).
+/// Longest packet that every implementation must accept (RFC 4253, 6.1).
 pub const PACKET_LIMIT: usize = 35_000;
 
-/// Bytes that a server may say before it identifies itself.
+/// Maximum bytes that a server may send before its identification.
 pub const PREAMBLE_LIMIT: usize = 2048;
 
 const PREFIX: &[u8] = b"SSH-";
 const KEXINIT: u8 = 20;
 
-/// Who a side says it is.
+/// The identification of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identification<'a> {
-    /// Version of the protocol: `2.0`, or `1.99` of a server that knows both.
+    /// Version of the protocol: `2.0`, or `1.99` for a server that supports both.
     pub protocol: &'a [u8],
     /// The program and its version, without comments.
     pub software: &'a [u8],
 }
 
-/// What a side says before it encrypts.
+/// The unencrypted opening of a side.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
     /// Who it is.
     pub identification: Identification<'a>,
-    /// What it offers. `None`: it speaks version 1, or its first packet is not an offer.
+    /// Its algorithms. `None`: it speaks version 1, or its first packet is not an offer.
     pub offer: Option<Offer<'a>>,
 }
 
@@ -54,12 +54,12 @@ pub fn client_opening(stream: &[u8]) -> Result<Opening<'_>, Stop> {
     if is_begin { opening(stream) } else { Err(Stop::NotSsh) }
 }
 
-/// Is there the beginning of an identification, perhaps behind other lines?
+/// Does the stream have the beginning of an identification, perhaps behind other lines?
 pub fn has_begun(stream: &[u8]) -> bool {
     begin(stream).is_ok()
 }
 
-/// Reads the opening at the start of `stream`, of a server perhaps behind other lines.
+/// Reads the opening at the start of `stream`; a server's may stand behind other lines.
 pub fn opening(stream: &[u8]) -> Result<Opening<'_>, Stop> {
     let (identification, start) = identification(stream)?;
     let without = Opening { identification, offer: None };
@@ -80,7 +80,7 @@ pub fn opening(stream: &[u8]) -> Result<Opening<'_>, Stop> {
     Ok(Opening { offer: payload.and_then(Offer::parse), ..without })
 }
 
-/// Reads the line that says who a side is, and says where what follows begins.
+/// Reads the identification line; also returns where the bytes behind it begin.
 pub fn identification(stream: &[u8]) -> Result<(Identification<'_>, usize), Stop> {
     let begin = begin(stream)?;
     let rest = stream.get(begin..).unwrap_or_default();
@@ -97,7 +97,7 @@ pub fn identification(stream: &[u8]) -> Result<(Identification<'_>, usize), Stop
     Ok((Identification { protocol, software }, begin + end + 1))
 }
 
-/// Where the identification begins: at the start, or behind lines that a server may send before (RFC 4253, 4.2).
+/// The start of the identification: the stream's start, or behind lines that a server may send before (RFC 4253, 4.2).
 fn begin(stream: &[u8]) -> Result<usize, Stop> {
     let (mut at, seen) = (0, stream.get(..PREAMBLE_LIMIT).unwrap_or(stream));
     loop {
@@ -108,7 +108,7 @@ fn begin(stream: &[u8]) -> Result<usize, Stop> {
         if PREFIX.starts_with(rest) && seen.len() < PREAMBLE_LIMIT {
             return Err(Stop::Incomplete { need: stream.len() + 1 });
         }
-        // A line of text comes first, else it is something else.
+        // Only lines of text may come before.
         let end = rest.iter().position(|byte| *byte == b'\n');
         let line = &rest[..end.unwrap_or(rest.len())];
         if line.iter().any(|byte| !matches!(byte, b' '..=b'~' | b'\t' | b'\r' | 0x80..)) {
@@ -122,7 +122,7 @@ fn begin(stream: &[u8]) -> Result<usize, Stop> {
     }
 }
 
-/// Algorithms that a side offers, each list in order of preference, with commas between them.
+/// Algorithms that a side offers: ten comma-separated lists in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'a> {
     lists: [&'a [u8]; 10],
@@ -140,23 +140,22 @@ impl<'a> Offer<'a> {
         (kind == KEXINIT).then_some(Self { lists })
     }
 
-    /// Ways to agree on a key.
+    /// Key exchange methods.
     pub fn key_exchanges(&self) -> &'a [u8] {
         self.lists[0]
     }
 
-    /// Kinds of keys of the host.
+    /// Types of host keys.
     pub fn host_keys(&self) -> &'a [u8] {
         self.lists[1]
     }
 
-    /// Appends what HASSH is the MD5 of: key exchanges, ciphers, message authentication and compression of what the
-    /// client sends.
+    /// Appends the text whose MD5 is HASSH: the client's key exchanges, ciphers, MACs and compression.
     pub fn append_hassh(&self, out: &mut Vec<u8>) {
         self.append_lists(out, [0, 2, 4, 6]);
     }
 
-    /// Appends what HASSHserver is the MD5 of: the same of what the server sends.
+    /// Appends the text whose MD5 is HASSHserver: the same for the server.
     pub fn append_hassh_server(&self, out: &mut Vec<u8>) {
         self.append_lists(out, [0, 3, 5, 7]);
     }
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A packet with an offer of these lists, and with four bytes of padding.
+    /// A packet that offers these lists, with four bytes of padding.
     pub(super) fn offer(lists: [&str; 10]) -> Vec<u8> {
         let lists = lists.map(|list| [&(list.len() as u32).to_be_bytes()[..], list.as_bytes()].concat());
         let payload = [&[KEXINIT][..], &[7; 16], &lists.concat(), &[0; 5]].concat();
@@ -201,7 +200,7 @@ mod tests {
             assert_eq!(found.identification, Identification { protocol, software });
             assert_eq!(hassh(&stream), ("kex1,kex2;c1;m1;none".into(), "kex1,kex2;c2;m2;zlib".into()));
             assert_eq!(found.offer.unwrap().host_keys(), b"key");
-            // Feeding only what is asked for must get there.
+            // A caller that feeds only the bytes asked for must succeed.
             let mut have = 0;
             while let Err(Stop::Incomplete { need }) = opening(&stream[..have]).map(|_| ()) {
                 assert!(need > have && need <= stream.len(), "{need} after {have}");

@@ -1,8 +1,8 @@
-//! The first flight of TLS: client and server hello (RFC 8446, 4.1; RFC 5246, 7.4.1), out of the record layer. Not
-//! decryption, certificates, or anything behind the hello.
+//! The first flight of TLS: client and server hello (RFC 8446, 4.1; RFC 5246, 7.4.1), out of the record layer. Nothing
+//! is decrypted.
 //!
-//! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and says how many more
-//! it needs. A hello that lies in one record is read where it is; one that is spread over several is copied together.
+//! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
+//! more it needs. A hello in one record is read in place; a hello spread over several is copied together.
 
 use crate::bytes::{chunk_at, u16_at};
 pub use crate::text::Strings;
@@ -11,10 +11,10 @@ use crate::text::append_escaped;
 /// Longest hello. Post-quantum key shares take a few KiB; OpenSSL stops at twice this.
 pub const HELLO_LIMIT: usize = 65_536;
 
-/// Most records that one hello may be spread over. Each must be asked for, so this bounds the calls.
+/// Maximum records of one hello. Each may need another call, so this bounds the calls.
 pub const RECORD_LIMIT: usize = 64;
 
-/// RFC 5246, 6.2.3: 2^14 bytes and what ciphers and compression may add.
+/// RFC 5246, 6.2.3: 2^14 bytes, and what ciphers and compression may add.
 const RECORD_BODY_LIMIT: usize = (1 << 14) + 2048;
 
 const RECORD_HEADER_BYTES: usize = 5;
@@ -43,13 +43,13 @@ pub enum Stop {
     },
     /// Not TLS.
     NotTls,
-    /// TLS, but it begins with something else: an alert, or the middle of a connection.
+    /// TLS, but it begins with another message: an alert, or the middle of a connection.
     NoHello,
-    /// A hello whose lengths contradict each other or are over a limit.
+    /// A hello whose lengths contradict each other or exceed a limit.
     Malformed,
 }
 
-/// Reads the hello at the start of `stream`. `scratch` is where one that is spread over records is copied to.
+/// Reads the hello at the start of `stream`. A hello that is spread over records is copied to `scratch`.
 pub fn hello<'a>(stream: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Hello<'a>, Stop> {
     let first = record_body_len(stream, 0)?.ok_or(Stop::NoHello)?;
     let header_at = RECORD_HEADER_BYTES;
@@ -88,10 +88,10 @@ pub fn hello<'a>(stream: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Hello<'a>
     read.ok_or(Stop::Malformed)
 }
 
-/// Length of the body of the handshake record at `offset`; `None` for other records that TLS has.
+/// Length of the body of the handshake record at `offset`; `None` for other valid records.
 fn record_body_len(stream: &[u8], offset: usize) -> Result<Option<usize>, Stop> {
     let header = stream.get(offset..).unwrap_or_default();
-    // With fewer bytes than a header, those that are there must already fit.
+    // Even with fewer bytes than a header, those that are there must fit.
     let kind_fits = header.first().is_none_or(|kind| (20..=24).contains(kind));
     let version_fits = header.get(1).is_none_or(|major| *major == 3) && header.get(2).is_none_or(|minor| *minor <= 4);
     if !kind_fits || !version_fits {
@@ -145,16 +145,16 @@ fn copy_records(stream: &[u8], scratch: &mut Vec<u8>, wanted: usize) -> Result<(
     Err(Stop::Malformed)
 }
 
-/// Where in a stream the message behind the hello begins.
+/// The start of the message behind the hello in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
-    /// Where its record begins.
+    /// Offset of its record.
     pub record: usize,
-    /// Bytes of that record's body, and of those that follow it, that belong to the hello.
+    /// Bytes of the hello in that record's body, and in the bodies of the records behind it.
     pub skip: usize,
 }
 
-/// Where what follows the hello at the start of `stream` begins: of one that [`hello`] has read.
+/// The place behind the hello at the start of `stream`, which [`hello`] must have read.
 pub fn behind_hello(stream: &[u8]) -> Option<Behind> {
     let mut scratch = Vec::new();
     copy_records(stream, &mut scratch, HANDSHAKE_HEADER_BYTES).ok()?;
@@ -174,8 +174,8 @@ pub fn behind_hello(stream: &[u8]) -> Option<Behind> {
     }
 }
 
-/// The body of the message with certificates, where that is the first message behind the first `skip` bytes of what is in the
-/// records at the start of `stream`. [`Stop::NoHello`]: another one is, or none that is not encrypted.
+/// The body of the message with certificates, if it is the first one behind `skip` bytes of message in the records at
+/// the start of `stream`. [`Stop::NoHello`]: another message or an encrypted one comes first.
 pub fn certificates<'a>(stream: &[u8], skip: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Stop> {
     const CERTIFICATE: u8 = 11;
     if record_body_len(stream, 0)?.is_none() {
@@ -195,7 +195,7 @@ pub fn certificates<'a>(stream: &[u8], skip: usize, scratch: &'a mut Vec<u8>) ->
     }
 }
 
-/// What a client offers.
+/// A client's offer.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientHello<'a> {
     /// The version field, which TLS 1.3 leaves at 1.2 (0x0303).
@@ -252,19 +252,19 @@ impl<'a> ClientHello<'a> {
         Numbers { rest: list.map_or(&[], |(list, _)| list) }
     }
 
-    /// The numbers of an extension that is a list of them, such as the groups or signatures offered.
+    /// The numbers of an extension that is a list of them, such as groups or signatures.
     pub fn numbers_of(&self, kind: u16) -> Numbers<'a> {
         let list = self.extensions.find(kind).and_then(split_u16_prefixed);
         Numbers { rest: list.map_or(&[], |(list, _)| list) }
     }
 }
 
-/// Does the number mean nothing, and is there to keep servers used to those (RFC 8701)?
+/// Is this a reserved number that keeps servers tolerant of unknown ones (RFC 8701)?
 pub const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
-/// What a server chose.
+/// A server's choice.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerHello<'a> {
     /// The version field, which TLS 1.3 leaves at 1.2; [`Self::version`] is the real one.
@@ -286,7 +286,7 @@ impl<'a> ServerHello<'a> {
         Some(Self { legacy_version, random, session_id, cipher_suite: u16::from_be_bytes([high, low]), extensions })
     }
 
-    /// The version that will be spoken: 0x0304 is TLS 1.3.
+    /// The negotiated version: 0x0304 is TLS 1.3.
     pub fn version(&self) -> u16 {
         self.extensions
             .find(extension::SUPPORTED_VERSIONS)
@@ -299,7 +299,7 @@ impl<'a> ServerHello<'a> {
         self.extensions
     }
 
-    /// The application protocol chosen; TLS 1.3 says it encrypted, behind the hello.
+    /// The chosen application protocol; TLS 1.3 sends it encrypted, behind the hello.
     pub fn application_protocol(&self) -> Option<&'a [u8]> {
         application_protocols(self.extensions).next()
     }
@@ -315,7 +315,7 @@ pub mod extension {
     pub const SUPPORTED_VERSIONS: u16 = 43;
 }
 
-/// What both hellos begin with.
+/// The common first fields of both hellos.
 struct Common<'a> {
     legacy_version: u16,
     random: &'a [u8; 32],
@@ -402,7 +402,7 @@ impl Iterator for Numbers<'_> {
     }
 }
 
-/// Appends a name that a peer sent, a host or protocol name: printable ASCII as it is, the rest as `\DDD`.
+/// Appends a host or protocol name from a peer: printable ASCII unchanged, the rest as `\DDD`.
 pub fn append_name(out: &mut Vec<u8>, name: &[u8]) {
     name.iter().for_each(|byte| append_escaped(out, *byte));
 }
@@ -423,7 +423,7 @@ mod tests {
         [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
     }
 
-    /// Puts a message into records of at most this many bytes.
+    /// Splits a message into records of at most `size` bytes.
     fn records(message: &[u8], size: usize) -> Vec<u8> {
         message.chunks(size).flat_map(|chunk| [&[HANDSHAKE, 3, 1][..], &u16_prefixed(chunk)].concat()).collect()
     }
@@ -460,12 +460,12 @@ mod tests {
         for size in [usize::MAX, 100, 50, 9, 4, 3] {
             check_client(&records(&whole, size.min(whole.len())), b"example.org");
         }
-        // What follows is not looked at.
+        // Bytes behind the hello are not read.
         check_client(&[records(&whole, 1000), b"anything".to_vec()].concat(), b"example.org");
         check_client(&records(&[whole.clone(), vec![9; 20]].concat(), 1000), b"example.org");
     }
 
-    /// Feeding only what is asked for must get there, in steps that each ask for more.
+    /// A caller that feeds only the bytes asked for must succeed, and each step asks for more.
     #[test]
     fn asks_for_what_it_needs() {
         let whole = message(1, &client_body(b"example.org"));
@@ -550,7 +550,7 @@ mod tests {
             assert_eq!(ClientHello::parse(&body).unwrap().server_name(), expected);
         };
         check(b"\0\x04\0\0\x01a", Some(b"a"));
-        // Another kind of name first.
+        // Another type of name first.
         check(b"\0\x08\x01\0\x01x\0\0\x01a", Some(b"a"));
         check(b"\0\x04\x01\0\x01x", None);
         check(b"\0\x04\0\0\x09a", None);

@@ -1,40 +1,40 @@
-//! Frames of a WebSocket (RFC 6455, 5.2): their headers, and the mask over what clients send. Not messages, which may have
-//! several frames, and not their compression.
+//! Frames of a WebSocket (RFC 6455, 5.2): their headers, and the mask over a client's data. Frames are not joined to
+//! messages or decompressed.
 
-/// What a frame is.
+/// Types of frames.
 pub mod opcode {
-    /// More of a message.
+    /// A later frame of a message.
     pub const CONTINUATION: u8 = 0;
     /// Text.
     pub const TEXT: u8 = 1;
     /// Bytes.
     pub const BINARY: u8 = 2;
-    /// From here on frames are about the connection, and may stand between those of a message.
+    /// This and higher opcodes are control frames. They may stand between the frames of a message.
     pub const CONTROL: u8 = 8;
 }
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The upper four bits of its first byte: the last frame of its message, compressed, and two without a meaning.
+    /// The upper four bits of its first byte: [`FIN`], [`COMPRESSED`], and two without a meaning.
     pub flags: u8,
     /// One of [`opcode`], or another.
     pub opcode: u8,
-    /// What its contents are masked with.
+    /// The mask over the contents.
     pub mask: Option<[u8; 4]>,
-    /// Bytes of its contents.
+    /// Length of the contents.
     pub length: u64,
-    /// Bytes of the header itself.
+    /// Length of the header itself.
     pub bytes: usize,
 }
 
 /// The frame is the last of its message.
 pub const FIN: u8 = 0x80;
-/// The message is compressed (RFC 7692, 6), where its first frame says so.
+/// The message is compressed (RFC 7692, 6); set on its first frame.
 pub const COMPRESSED: u8 = 0x40;
 
 impl Header {
-    /// Reads the header at the start of these bytes; `None` where more must come.
+    /// Reads the header at the start of `bytes`; `None` if more bytes must come.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let [first, second, rest @ ..] = bytes else { return None };
         let (length, behind) = match second & 0x7f {
@@ -55,12 +55,12 @@ impl Header {
         self.flags & FIN != 0
     }
 
-    /// Is it about the connection, and no part of a message?
+    /// Is it a control frame?
     pub fn is_control(&self) -> bool {
         self.opcode >= opcode::CONTROL
     }
 
-    /// Takes the mask away from the front of its contents, in place.
+    /// Removes the mask from the start of the contents, in place.
     pub fn unmask(&self, contents: &mut [u8]) {
         if let Some(mask) = self.mask {
             contents.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);

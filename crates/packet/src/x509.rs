@@ -1,5 +1,4 @@
-//! What a certificate says (RFC 5280): who it is of, who made it, when it is valid. Not a check of any of it, and not
-//! keys.
+//! The fields of a certificate (RFC 5280): subject, issuer and validity. Keys and signatures are not read.
 
 use crate::der::{Der, tag};
 use crate::text::append_escaped;
@@ -10,19 +9,19 @@ use std::net::IpAddr;
 pub struct Certificate<'a> {
     /// Its number, as the bytes of an integer.
     pub serial: &'a [u8],
-    /// Who made it.
+    /// The issuer.
     pub issuer: Name<'a>,
-    /// Who it is of.
+    /// The subject.
     pub subject: Name<'a>,
     /// The first moment of its validity.
     pub not_before: Time<'a>,
-    /// The last one.
+    /// The last moment of its validity.
     pub not_after: Time<'a>,
     extensions: &'a [u8],
 }
 
 impl<'a> Certificate<'a> {
-    /// Reads a certificate; `None` where it is none.
+    /// Reads a certificate; `None` if it is not one.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut whole = Der(Der(bytes).expect(tag::SEQUENCE)?);
         let mut fields = Der(whole.expect(tag::SEQUENCE)?);
@@ -39,7 +38,7 @@ impl<'a> Certificate<'a> {
         Some(Self { serial, issuer, subject, not_before, not_after, extensions })
     }
 
-    /// Other names of the subject (RFC 5280, 4.2.1.6): those that are texts or addresses.
+    /// Other names of the subject (RFC 5280, 4.2.1.6): texts and addresses.
     pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
         const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
         let found = Der(self.extensions).find_map(|(_, bytes)| {
@@ -61,18 +60,18 @@ impl<'a> Certificate<'a> {
 /// Another name of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlternativeName<'a> {
-    /// A host, an address of mail, or a URI.
+    /// A host, a mail address, or a URI.
     Text(&'a [u8]),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
 }
 
-/// The certificates of a TLS message of that name, the sender's own first (RFC 5246, 7.4.2).
+/// The chain of a TLS Certificate message, the sender's own certificate first (RFC 5246, 7.4.2).
 #[derive(Clone, Debug)]
 pub struct Chain<'a>(&'a [u8]);
 
 impl<'a> Chain<'a> {
-    /// Of the message's body.
+    /// `body`: the body of the message.
     pub fn new(body: &'a [u8]) -> Self {
         Self(split_u24_prefixed(body).map_or(&[], |(list, _)| list))
     }
@@ -98,13 +97,13 @@ fn split_u24_prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct Name<'a>(&'a [u8]);
 
 impl Name<'_> {
-    /// Appends it as `C=US, O=Example, CN=example.org`, in the order of the certificate. Control characters and a
-    /// backslash are escaped as `\DDD` and `\\`.
+    /// Appends the name as `C=US, O=Example, CN=example.org`, in the order of the certificate. Control characters and
+    /// backslashes are escaped as `\DDD` and `\\`.
     pub fn append(&self, out: &mut Vec<u8>) {
         self.write(out, append_value);
     }
 
-    /// The same without escapes.
+    /// Appends the name without escapes.
     pub fn append_raw(&self, out: &mut Vec<u8>) {
         self.write(out, |out, encoding, value| match encoding {
             BMP_STRING => {
@@ -134,7 +133,7 @@ impl Name<'_> {
     }
 }
 
-/// The name of a kind of attribute, or its number with dots.
+/// The name of an attribute type, or its number with dots.
 fn append_kind(out: &mut Vec<u8>, object: &[u8]) {
     let name = match object {
         [0x55, 4, 3] => "CN",
@@ -178,7 +177,7 @@ fn append_object(out: &mut Vec<u8>, object: &[u8]) {
     }
 }
 
-/// The encoding in 16-bit characters.
+/// A string of 16-bit characters.
 const BMP_STRING: u8 = 0x1e;
 
 fn characters(value: &[u8]) -> impl Iterator<Item = char> {
@@ -186,7 +185,7 @@ fn characters(value: &[u8]) -> impl Iterator<Item = char> {
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
 }
 
-/// A string, in UTF-8 where its encoding is one of Unicode.
+/// A string, in UTF-8 if its encoding is one of Unicode.
 fn append_value(out: &mut Vec<u8>, encoding: u8, value: &[u8]) {
     let push = |character: char| match u8::try_from(character) {
         Ok(byte) if byte < 0x80 => append_escaped(out, byte),
@@ -202,7 +201,7 @@ fn append_value(out: &mut Vec<u8>, encoding: u8, value: &[u8]) {
     }
 }
 
-/// A moment, as its digits: year, month, day, hour, minute, second.
+/// A time, as its digits: year, month, day, hour, minute, second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time<'a> {
     century: &'static [u8],
@@ -229,7 +228,7 @@ impl<'a> Time<'a> {
         digits.iter().all(u8::is_ascii_digit).then_some(Self { century, digits })
     }
 
-    /// Appends it as `2026-01-31T23:59:59`.
+    /// Appends the time as `2026-01-31T23:59:59`.
     pub fn append(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.century);
         for (index, two) in self.digits.chunks_exact(2).enumerate() {

@@ -1,12 +1,12 @@
-//! Puts packets together from their fragments (RFC 791, 3.2; RFC 8200, 4.5): which fragments belong together, when there are
-//! enough, when to give up, and what is counted. Overlaps are `pieces.rs`.
+//! Reassembles packets from fragments (RFC 791, 3.2; RFC 8200, 4.5): which fragments belong together, when a packet is
+//! complete, when to give up, and what is counted. `pieces.rs` settles overlaps.
 //!
-//! Fragments are held where they lie. Their bytes are copied once, when the packet is whole: into the filter's append ring,
-//! behind the headers of the first fragment, which no longer say that it is one.
+//! Fragments are held in place. When the packet is complete its bytes are copied once, into the filter's append ring,
+//! behind the first fragment's headers without the marks of a fragment.
 //!
-//! Limits: packets under way, and bytes held of them; at either the packet that began first makes room, or the newcomer is not taken
-//! where the fragments before it have passed. A packet is given up on
-//! when its time is over, counted from its first fragment, as its receiver would.
+//! Two limits: packets being reassembled, and bytes held. At a limit the packet that began first is given up, or the
+//! new fragment is refused if earlier ones have already passed. A packet times out counted from its first fragment, as
+//! in its receiver.
 
 use super::pieces::Pieces;
 use crate::parts::policy::Policies;
@@ -20,71 +20,69 @@ use packet::ipv6;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// Bytes of an IP packet behind the first header at most.
+/// Maximum bytes of an IP packet behind its first header.
 const PACKET_BYTES: u32 = 65_535;
 
-/// Why a fragment is not taken: its length, where it ends, what others said of the end.
+/// Why a fragment is dropped: its length, its end beyond the packet, or an end that contradicts others.
 pub(crate) const NO_UNIT: &str = "fragment length not a multiple of 8";
 pub(crate) const TOO_LARGE: &str = "fragment beyond 65535 bytes";
 pub(crate) const DISAGREE: &str = "fragments disagree about the end";
 
-/// What the fragments of one packet have in common.
+/// The fields that fragments of one packet share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// The tunnels that they are in.
+    /// A hash of the tunnels around them.
     scope: u64,
     vlans: Vlans,
     source: IpAddr,
     target: IpAddr,
     identification: u32,
-    /// Of IPv4, where it belongs to what they have in common.
+    /// `Some` for IPv4, where the protocol is part of a packet's identity.
     protocol: Option<u8>,
 }
 
-/// A packet under way.
+/// A packet being reassembled.
 #[derive(Debug)]
 struct Packet {
     pieces: Pieces,
-    /// Bytes of its payload, once the last fragment came.
+    /// Bytes of its payload; known when the last fragment came.
     len: Option<u32>,
-    /// What stands in front of the payload of the first fragment, held; and where that fragment's header is.
+    /// The headers before the first fragment's payload, held, and the layout of that fragment.
     head: Option<(Descriptor, Frame)>,
-    /// Which of all packets there ever were.
+    /// Tells this packet from an earlier one with the same key.
     serial: u64,
 }
 
-/// What became of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It is kept.
     Kept,
-    /// It is not taken, for this reason.
+    /// The reason.
     Dropped(&'static str),
-    /// It was the last that was missing: the packet, behind the link header of its first fragment.
+    /// The packet is complete; it begins with the link header of its first fragment.
     Whole(Descriptor),
 }
 
-/// All packets under way.
+/// All packets being reassembled.
 pub(super) struct Fragments {
     packets: HashMap<Key, Packet>,
-    /// When each is given up on, in the order in which they began; packets that are no more among them.
+    /// (time to give up, key, serial), in the order in which packets began. Entries of finished packets may remain.
     due: VecDeque<(u64, Key, u64)>,
     policies: Policies,
-    /// Time that a packet has, ns.
+    /// Time that a packet has to become complete, ns.
     timeout: u64,
-    /// Bytes held at most.
+    /// Maximum bytes held.
     memory: u64,
     held: u64,
     pieces: usize,
     serials: u64,
-    /// Packets that became whole, and such as were given up on.
+    /// Packets that became complete, and packets given up.
     whole: u64,
     given_up: u64,
-    /// The fragment that came last has other bytes than one that came before it.
+    /// The last fragment has other bytes than an earlier one at the same place.
     pub(super) differs: bool,
-    /// Where there is no room a fragment is not taken, and no packet makes room.
+    /// When full, refuse the new fragment instead of giving up a packet.
     pub(super) refuses: bool,
-    /// It has bytes for places that others had before.
+    /// The last fragment overlaps an earlier one.
     pub(super) overlaps: bool,
 }
 
@@ -107,7 +105,7 @@ impl Fragments {
         }
     }
 
-    /// Takes a fragment, which `frame` is in `block`. `scope` keeps apart what is in different tunnels.
+    /// Adds a fragment: `frame` is its layout in `block`, `scope` a hash of its tunnels.
     pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
         (self.differs, self.overlaps) = (false, false);
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
@@ -115,7 +113,7 @@ impl Fragments {
         let captured = frame.payload_end.saturating_sub(fragment.start);
         let mut len = frame.payload_wire_len + (frame.transport_offset - fragment.start);
         if fragment.more && !len.is_multiple_of(8) {
-            // RFC 8200, 4.5: discarded. Of IPv4, receivers leave out what does not fill a unit.
+            // RFC 8200, 4.5 discards such fragments. IPv4 receivers ignore the bytes beyond the last whole unit.
             match frame.version {
                 6 => return Added::Dropped(NO_UNIT),
                 _ => len -= len % 8,
@@ -186,7 +184,7 @@ impl Fragments {
         Added::Kept
     }
 
-    /// Counts what is odd about a fragment by itself.
+    /// Counts oddities of a single fragment.
     fn count_oddities(&self, block: &Descriptor, frame: &Frame, cx: &mut Context<'_>) {
         const MUST_NOT_FRAGMENT: u8 = 0x40;
         let flags = cx.rings.bytes(block).get(frame.network_offset as usize + 6).copied().unwrap_or(0);
@@ -209,7 +207,7 @@ impl Fragments {
                 break;
             }
         }
-        // Whole packets leave their entries behind, where one that is not stands before them.
+        // Entries of complete packets pile up behind one of a packet that is not complete.
         if self.due.len() > 2 * DECAP_PACKETS {
             let packets = &self.packets;
             self.due.retain(|(_, key, serial)| packets.get(key).is_some_and(|packet| packet.serial == *serial));
@@ -220,12 +218,12 @@ impl Fragments {
         self.due.push_back((cx.now.saturating_add(self.timeout), key, self.serials));
     }
 
-    /// The packet has all its bytes.
+    /// Gives the packet, which has all its bytes.
     fn end(&mut self, key: &Key, last: &Descriptor, cx: &mut Context<'_>) -> Added {
         let Some(mut packet) = self.packets.remove(key) else { return Added::Kept };
         let whole = packet.copy(last, cx);
         self.let_go(&mut packet, cx.rings);
-        // Where nearly all packets become whole nothing else would take them out.
+        // Remove the entries of complete packets, which few timeouts and evictions reach.
         while self.due.front().is_some_and(|(_, key, serial)| !self.is_under_way(key, *serial)) {
             self.due.pop_front();
         }
@@ -252,7 +250,7 @@ impl Fragments {
         }
     }
 
-    /// Gives up on the packet that began first; false where there is none.
+    /// Gives up on the packet that began first; `false` if there is none.
     fn give_up_oldest(&mut self, event: &'static str, cx: &mut Context<'_>) -> bool {
         while let Some((_, key, serial)) = self.due.pop_front() {
             if !self.is_under_way(&key, serial) {
@@ -268,12 +266,11 @@ impl Fragments {
         false
     }
 
-    /// When the first is to be given up on.
+    /// When to give up on the first packet.
     pub fn next_due(&self) -> u64 {
         self.due.front().map_or(u64::MAX, |(due, _, _)| *due)
     }
 
-    /// Gives up on packets whose time is over.
     pub fn expire(&mut self, cx: &mut Context<'_>) {
         while let Some((due, key, serial)) = self.due.front().copied() {
             if self.is_under_way(&key, serial) {
@@ -287,9 +284,9 @@ impl Fragments {
         }
     }
 
-    /// Gives up on all, and says so where that were many.
+    /// Gives up on all packets, and warns where they were many.
     pub fn finish(&mut self, cx: &mut Context<'_>) {
-        /// One in so many is no news.
+        /// Fewer unfinished packets than one in this many need no warning.
         const ONE_IN: u64 = 10;
         while self.give_up_oldest("fragmented packets unfinished", cx) {}
         let (lost, all) = (self.given_up, self.given_up + self.whole);
@@ -300,7 +297,7 @@ impl Fragments {
 }
 
 impl Packet {
-    /// Copies its bytes to one place; else why that cannot be.
+    /// Copies the whole packet to one place, or says why that is impossible.
     fn copy(&self, last: &Descriptor, cx: &mut Context<'_>) -> Result<Descriptor, &'static str> {
         const GONE: &str = "bytes of fragments are gone";
         let (head, first) = self.head.as_ref().ok_or(GONE)?;
@@ -324,13 +321,13 @@ impl Packet {
     }
 }
 
-/// What stands in front of the payload of a whole packet.
+/// The headers of a whole packet.
 struct Headers {
     bytes: Vec<u8>,
 }
 
 impl Headers {
-    /// Of the first fragment's, which begin with its link header, and the length of the payload.
+    /// `head`: the headers of the first fragment from its link header on; `len`: the payload's length.
     fn of(head: &[u8], first: &Frame, len: u32) -> Result<Headers, &'static str> {
         const GONE: &str = "bytes of fragments are gone";
         const TOO_LONG: &str = "fragments of more than 65535 bytes";
@@ -344,7 +341,7 @@ impl Headers {
             let header = (bytes.len() - network.min(bytes.len())) as u32;
             let total = u16::try_from(header + len).map_err(|_| TOO_LONG)?;
             put(&mut bytes, network + 2, total)?;
-            // Neither an offset nor that more follows: flags that are left say whether it might have been a fragment.
+            // Clear the offset and the more-fragments flag; the other flags stay.
             let flags = bytes.get(network + 6).ok_or(GONE)? & 0xc0;
             put(&mut bytes, network + 6, u16::from(flags) << 8)?;
             put(&mut bytes, network + 10, 0)?;
@@ -352,7 +349,7 @@ impl Headers {
             put(&mut bytes, network + 10, sum)?;
             return Ok(Headers { bytes });
         }
-        // The fragment header is the last that is there; what names it names what follows it.
+        // The fragment header is the last header; the header that named it now names what follows it.
         let fragment = bytes.len().checked_sub(8).ok_or(GONE)?;
         let next = *bytes.get(fragment).ok_or(GONE)?;
         bytes.truncate(fragment);
@@ -376,7 +373,7 @@ mod tests {
     use packet::frame;
     use packet::link::LinkType;
 
-    /// Whole packets, with nothing in front of the fragment's header that could be wrong.
+    /// The first fragment's other headers are valid in these rows.
     #[test]
     fn headers_of_whole_packets_say_what_there_is() {
         let v4 = [0x46, 0, 0, 32, 0, 7, 0x60, 0, 64, 17, 9, 9, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 0];

@@ -1,9 +1,9 @@
-//! The pieces of one fragmented packet, by descriptor; their bytes stay where they are, held. Not which packet a fragment
-//! belongs to, and not when to give up: that is `fragments.rs`.
+//! The pieces of one fragmented packet, as descriptors; their bytes are held in place. `fragments.rs` decides which
+//! packet a fragment belongs to, and when to give up.
 //!
-//! Pieces never overlap: where a newcomer meets an earlier one, the policy says whose bytes count, and the other is cut. A
-//! piece that is cut in the middle becomes two. What a piece once was beyond its cuts does not count any more, as in the
-//! stacks that the policies are named after.
+//! Pieces never overlap. Where a new piece meets an earlier one, the policy says whose bytes count, and the other is
+//! cut; a cut in the middle makes two pieces. The former extent of a cut piece is forgotten, as in the stacks that the
+//! policies are named after.
 
 use crate::parts::policy::Policy;
 use buffer::{BlockTable, Descriptor};
@@ -19,59 +19,54 @@ struct Piece {
 }
 
 impl Piece {
-    /// The part of it in a range, which lies in it.
+    /// The part of the piece in `range`, which lies inside it.
     fn part(&self, range: Range<u32>) -> Piece {
         let block = self.block.part(range.start - self.start, range.end - range.start);
         Piece { start: range.start, end: range.end, block }
     }
 }
 
-/// What a newcomer met.
+/// How a new piece relates to earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Met {
-    /// Bytes that were there already.
+    /// Some of its bytes were there already.
     pub overlaps: bool,
-    /// And others than those that came.
+    /// Some of those bytes differ.
     pub differs: bool,
 }
 
-/// The pieces of one packet.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// End and bytes by start: an attacker may send thousands, in any order.
+    /// Start to (end, bytes): an attacker may send thousands of pieces in any order.
     pieces: BTreeMap<u32, (u32, Descriptor)>,
     /// Bytes of the packet that are there, captured or not.
     covered: u32,
-    /// Bytes that are held.
     held: u64,
 }
 
 impl Pieces {
-    /// Bytes of the packet that are there.
     pub fn covered(&self) -> u32 {
         self.covered
     }
 
-    /// Bytes that are held.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Where the last one ends.
+    /// The end of the last piece.
     pub fn end(&self) -> u32 {
         self.pieces.last_key_value().map_or(0, |(_, (end, _))| *end)
     }
 
-    /// Adds the bytes of a range: `block`, and where it is shorter what the capture has cut.
+    /// Adds the bytes of `range`. If `block` is shorter, the capture has cut the rest.
     pub fn add(&mut self, range: Range<u32>, block: Descriptor, policy: Policy, rings: &mut BlockTable) -> Met {
         let new = Piece { start: range.start, end: range.end, block };
         let mut met = Met::default();
-        // What comes next of the newcomer.
+        // Where the new piece's next bytes begin.
         let mut next = new.start;
         for old in self.overlapping(&new) {
             let both = old.start.max(new.start)..old.end.min(new.end);
@@ -92,7 +87,7 @@ impl Pieces {
         met
     }
 
-    /// Pieces that have bytes in common with this one, in order.
+    /// Earlier pieces that overlap the new one, in order.
     fn overlapping(&self, new: &Piece) -> Vec<Piece> {
         let piece =
             |(start, (end, block)): (&u32, &(u32, Descriptor))| Piece { start: *start, end: *end, block: *block };
@@ -106,7 +101,7 @@ impl Pieces {
         self.held -= u64::from(old.block.len);
     }
 
-    /// Holds a piece, where it is not empty. What cannot be held is kept as bytes that the capture has cut.
+    /// Holds a piece unless it is empty. If its bytes cannot be held, it counts as cut by the capture.
     fn keep(&mut self, piece: &Piece, rings: &mut BlockTable) {
         if piece.start >= piece.end {
             return;
@@ -118,14 +113,14 @@ impl Pieces {
         self.pieces.insert(piece.start, (piece.end, block));
     }
 
-    /// Were all bytes captured, but for some at the end? Then how many there are.
+    /// If bytes are missing only at the end: how many were captured.
     pub fn captured(&self) -> Option<u32> {
         let mut pieces = self.pieces.iter();
         let (start, (_, last)) = pieces.next_back()?;
         pieces.all(|(start, (end, block))| block.len == end - start).then(|| start + last.len)
     }
 
-    /// Copies the bytes, where there are no holes among them.
+    /// Copies the bytes of all pieces to their places in `out`.
     pub fn copy_to(&self, out: &mut [u8], rings: &BlockTable) {
         for (start, (_, block)) in &self.pieces {
             let bytes = rings.bytes(block);
@@ -135,7 +130,6 @@ impl Pieces {
         }
     }
 
-    /// Lets go of all of them.
     pub fn release(&mut self, rings: &BlockTable) {
         for (start, (end, block)) in std::mem::take(&mut self.pieces) {
             release(&Piece { start, end, block }, rings);
@@ -144,7 +138,7 @@ impl Pieces {
     }
 }
 
-/// Have two pieces of one range other bytes, as far as both were captured?
+/// Do two pieces of one range differ in the bytes that were captured of both?
 fn differ(one: &Piece, other: &Piece, rings: &BlockTable) -> bool {
     let (one, other) = (rings.bytes(&one.block), rings.bytes(&other.block));
     let common = one.len().min(other.len());
@@ -184,7 +178,7 @@ mod tests {
             self.pieces.add(start..start + bytes.len() as u32, block, policy, &mut self.rings)
         }
 
-        /// All bytes, with dots where there are none.
+        /// All bytes, with dots for holes.
         fn text(&self) -> String {
             let mut out = vec![b'.'; self.pieces.end() as usize];
             self.pieces.copy_to(&mut out, &self.rings);
@@ -192,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Novak's pieces, as Suricata's tests have them: a letter, how many bytes of it, and where.
+    /// Novak's pieces, from Suricata's tests: (letter, count, start).
     const NOVAK: [(u8, usize, u32); 17] = [
         (b'A', 24, 0),
         (b'B', 16, 32),
@@ -264,7 +258,7 @@ mod tests {
         assert_eq!(bed.pieces.captured(), None);
     }
 
-    /// The rule, byte by byte: each byte remembers the piece that it is of as that is now. `None` for a hole.
+    /// A model of the rule, byte by byte: each byte remembers its current piece. `None` for a hole.
     fn by_byte(steps: &[(u32, u32)], policy: Policy) -> Vec<Option<usize>> {
         let mut owners: Vec<Option<usize>> = Vec::new();
         for (number, (start, len)) in steps.iter().enumerate() {
@@ -278,7 +272,7 @@ mod tests {
                     at += 1;
                     continue;
                 };
-                // A run of one owner is a piece.
+                // A run with one owner is a piece.
                 let from = (0..=at).rev().take_while(|place| before[*place] == Some(owner)).last().unwrap();
                 let to = (at..before.len()).take_while(|place| before[*place] == Some(owner)).last().unwrap() + 1;
                 let takes = policy.takes_later((from as u64, to as u64), (start as u64, end as u64));
@@ -306,7 +300,7 @@ mod tests {
             prop_assert_eq!(bed.text(), expected);
             let count = owners.iter().flatten().count() as u32;
             prop_assert_eq!((bed.pieces.covered(), bed.pieces.held()), (count, u64::from(count)));
-            // Every hold is taken back.
+            // Every hold is released.
             bed.pieces.release(&bed.rings);
             prop_assert_eq!((bed.pieces.count(), bed.pieces.covered(), bed.pieces.held()), (0, 0, 0));
             bed.rings.retire(bed.segment);

@@ -1,4 +1,4 @@
-//! Tunnels and fragments through the engine: what comes out, where it lies, and what is counted.
+//! Tunnels and fragments through the engine: the output, where it lies, and what is counted.
 
 use super::*;
 use base::limits::{BATCH_BLOCKS, DECAP_PACKETS, DECAP_TUNNELS};
@@ -19,7 +19,7 @@ fn run(frames: &[Vec<u8>], given: &[(&str, &str)]) -> Outcome {
     Chain::frames(ETHERNET, &frames).then(&KIND, given).run()
 }
 
-/// An Ethernet frame, around one in it.
+/// An Ethernet frame that carries `frame` in VXLAN.
 fn vxlan(network: u32, frame: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = network.to_be_bytes();
     udp(
@@ -37,7 +37,6 @@ fn segment(text: &[u8]) -> Vec<u8> {
     tcp(CLIENT, SERVER, 1, 1, flag::ACK, text)
 }
 
-/// The tunnels that a block was in, by name, outermost first.
 fn tunnels(block: &testkit::chain::Block) -> Vec<&'static str> {
     let tunnels = block.interface.as_ref().and_then(|interface| interface.tunnels.clone()).unwrap_or_default();
     Layers::of(&tunnels).map(|layer| layer.kind.name()).collect()
@@ -86,7 +85,7 @@ fn a_packet_out_of_a_tunnel_is_the_same_bytes_in_a_view_of_its_own() {
     assert_eq!(event(&outcome, "tunnels too deep"), 1);
     let outcome = check(nested, &[("depth", "0")], &vxlan(7, &ip_in_ip(&vxlan(8, &ip_in_ip(&inner)))), ETHERNET, &[]);
     assert_eq!(event(&outcome, "tunnels too deep"), 1);
-    // Other ports than the usual ones, and none.
+    // Other ports than the defaults, and none.
     let mut other = vxlan(7, &inner);
     other[36..38].copy_from_slice(&5555u16.to_be_bytes());
     check(other.clone(), &[("vxlan", "4789,5555")], &inner, ETHERNET, &["vxlan"]);
@@ -125,7 +124,7 @@ fn a_broken_header_is_counted_and_its_packet_passes() {
     assert_eq!((event(&outcome, "malformed tunnel header"), event(&outcome, "truncated tunnel header")), (1, 1));
 }
 
-/// More tunnels than there are views for: packets come out all the same, and it is counted that less is told.
+/// More tunnels than views: packets still come out, and the loss of detail is counted.
 #[test]
 fn more_tunnels_than_can_be_told_apart() {
     let count = DECAP_TUNNELS as u32 + 100;
@@ -146,7 +145,7 @@ fn more_tunnels_than_can_be_told_apart() {
 
 // --- fragments ----------------------------------------------------------------------------------------------------------
 
-/// Fragments of an IPv4 packet in an Ethernet frame, at these places of its payload.
+/// Fragments of the IPv4 packet in `frame`, cut at these places of its payload.
 fn pieces(frame: &[u8], identification: u16, cuts: &[usize]) -> Vec<Vec<u8>> {
     let payload = &frame[34..];
     let ends = cuts.iter().skip(1).copied().chain([payload.len()]);
@@ -156,7 +155,7 @@ fn pieces(frame: &[u8], identification: u16, cuts: &[usize]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// One fragment, whose bytes may be any.
+/// One fragment with any bytes.
 fn piece(frame: &[u8], identification: u16, start: usize, bytes: &[u8], more: bool) -> Vec<u8> {
     let mut fragment = [&frame[..34], bytes].concat();
     fragment[16..18].copy_from_slice(&(20 + bytes.len() as u16).to_be_bytes());
@@ -166,12 +165,12 @@ fn piece(frame: &[u8], identification: u16, start: usize, bytes: &[u8], more: bo
     fragment
 }
 
-/// A datagram of so many bytes, none like its neighbours.
+/// A datagram of `len` bytes, each unlike its neighbours.
 fn datagram(len: usize) -> Vec<u8> {
     udp(CLIENT, SERVER, &(0..len).map(|at| (at * 7 + at / 256) as u8).collect::<Vec<_>>())
 }
 
-/// The packet that came out is this one, but for what the fragments said of the header.
+/// The block is this frame, except for the header fields that fragments change.
 fn assert_whole(block: &testkit::chain::Block, frame: &[u8]) {
     assert_eq!((&block.bytes[..14], &block.bytes[34..]), (&frame[..14], &frame[34..]));
     assert_eq!((&block.bytes[16..18], block.bytes[20] & 0x3f, block.bytes[21]), (&frame[16..18], 0, 0));
@@ -244,7 +243,7 @@ fn fragments_in_tunnels_and_tunnels_in_fragments() {
     let outcome = run(&pieces(&outer, 8, &[0, 48, 96]), &[]);
     assert_eq!((outcome.blocks.len(), tunnels(&outcome.blocks[0])), (1, vec!["vxlan", "ip"]));
     assert_eq!(outcome.blocks[0].bytes, whole[14..]);
-    // Both at once: an inner packet in fragments, each of them in a tunnel whose packets are in fragments.
+    // Both at once: a fragmented inner packet, each fragment in a tunnel whose packets are fragmented.
     let inner: Vec<_> = pieces(&whole, 7, &[0, 40]).iter().map(|piece| vxlan(9, piece)).collect();
     let frames: Vec<_> = inner.iter().zip(20..).flat_map(|(frame, id)| pieces(frame, id, &[0, 56])).collect();
     let outcome = run(&frames, &[]);
@@ -279,14 +278,13 @@ fn fragments_of_ipv6() {
         assert_eq!(block.bytes[54 + before.len()..], payload);
         assert_eq!(u16::from_be_bytes([block.bytes[18], block.bytes[19]]) as usize, before.len() + 100);
     }
-    // A fragment that is whole by itself passes as it is.
+    // An atomic fragment passes unchanged.
     let atomic = packet(0, false, &payload, &[], 44);
     assert_eq!(run(std::slice::from_ref(&atomic), &[]).blocks[0].bytes, atomic);
     let odd = run(&[packet(0, true, &payload[..63], &[], 44)], &[]);
     assert_eq!(odd.counters("decap").drops.get("fragment length not a multiple of 8"), 1);
 }
 
-/// The policy decides, by target, whose bytes count.
 #[test]
 fn overlaps_go_by_the_targets_policy() {
     let whole = datagram(40);
@@ -307,12 +305,12 @@ fn overlaps_go_by_the_targets_policy() {
     check(&[("policy", "last"), ("policy.", "10.0.0.0/24=first")], payload[16]);
 }
 
-/// What comes out of fragments, byte by byte: `is_last`: the later byte counts.
+/// A model of the output, byte by byte. `is_last`: the later byte counts.
 fn by_hand(fragments: &[(usize, Vec<u8>, bool)], is_last: bool) -> Vec<Vec<u8>> {
     let (mut packets, mut bytes, mut end) = (vec![], vec![None; 512], None);
     for (start, part, more) in fragments {
         if *start == 0 && !more {
-            // No fragment.
+            // Not a fragment.
             packets.push(part.clone());
             continue;
         }
@@ -382,7 +380,7 @@ fn oddities_are_counted_by_name() {
         let outcome = run(&frames, &[]);
         assert_eq!((outcome.counters("decap").drops.get(reason), outcome.blocks.len()), (1, 0), "{reason}");
     }
-    // Of IPv4, what does not fill a unit is left out: the next fragment brings it.
+    // IPv4 ignores bytes beyond the last whole unit: the next fragment brings them.
     let odd = [piece(&whole, 7, 0, &payload[..45], true), piece(&whole, 7, 40, &payload[40..], false)];
     assert_whole(&run(&odd, &[]).blocks[0], &whole);
     let mut forbidden = pieces(&whole, 7, &[0, 40]);
@@ -392,7 +390,7 @@ fn oddities_are_counted_by_name() {
     let tiny = segment(&[7; 100]);
     let outcome = run(&pieces(&tiny, 7, &[0, 8, 16]), &[]);
     assert_eq!((event(&outcome, "first fragments without a whole header"), outcome.blocks.len()), (1, 1));
-    // All fit, but not behind the header.
+    // The payload fits, but not behind the header.
     let long = [piece(&whole, 7, 0, &[1; 32_768], true), piece(&whole, 7, 32_768, &[2; 32_760], false)];
     assert_eq!(run(&long, &[]).counters("decap").drops.get("fragments of more than 65535 bytes"), 1);
 }
@@ -419,7 +417,7 @@ fn a_fragment_that_the_capture_cut_is_whole_at_the_end_alone() {
 fn a_packet_is_given_up_on_in_time() {
     let whole = datagram(100);
     let all = pieces(&whole, 7, &[0, 40]);
-    // A batch of other frames each second lets time pass.
+    // One batch of other frames each second, so that time passes.
     let frames = |seconds: u64| {
         let mut frames = vec![(SECOND, all[0].clone())];
         frames
@@ -440,12 +438,12 @@ fn the_oldest_makes_room() {
     let all: Vec<_> = (0..4).map(|id| pieces(&whole, id, &[0, 960])).collect();
     let firsts = all.iter().map(|pieces| pieces[0].clone());
     let frames: Vec<_> = firsts.chain(all.iter().map(|pieces| pieces[1].clone())).collect();
-    // Three first fragments of 960 bytes fit, and one more goes in the place of the oldest, of which the rest waits in vain.
+    // Three first fragments of 960 bytes fit. Another one replaces the oldest, whose rest then waits in vain.
     let outcome = run(&frames, &[("memory", "3000")]);
     assert_eq!(event(&outcome, "fragmented packets given up to make room"), 1);
     assert_eq!(event(&outcome, "fragmented packets unfinished"), 1);
     assert!(outcome.blocks.len() == 3 && outcome.blocks.iter().all(|block| block.bytes[34..] == whole[34..]));
-    // A flood of first fragments: as many packets are kept as may be, and those that came last are whole in the end.
+    // A flood of first fragments: the table stays full, and the latest packets become complete in the end.
     let flood = (0..2 * DECAP_PACKETS as u32).map(|n| {
         let mut frame = pieces(&datagram(24), n as u16, &[0, 16])[0].clone();
         frame[27] = (n >> 16) as u8;
@@ -465,7 +463,7 @@ fn the_oldest_makes_room() {
 #[test]
 fn a_flood_of_whole_packets_leaves_nothing_behind() {
     let whole = datagram(64);
-    // One that is never whole stands before all others.
+    // One packet that never becomes complete stands before all others.
     let mut frames = vec![pieces(&datagram(200), 0xffff, &[0, 16])[0].clone()];
     for n in 0..40_000u16 {
         frames.extend(pieces(&whole, n, &[0, 40]));

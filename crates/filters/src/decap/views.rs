@@ -1,8 +1,8 @@
-//! Views for packets that came out of tunnels: the same memory, named with what the packets are now and which tunnels they
-//! were in. So the tunnels go along with a block wherever it goes, and cost it nothing.
+//! Views for packets out of tunnels: the same memory, with the link type and the tunnels of the packets. So the
+//! tunnels travel with each block at no cost.
 //!
-//! A table has only so many views. Where tunnels are more than [`DECAP_TUNNELS`], those that come later are told by their ends
-//! alone, then by their kinds, and in the end not at all; each packet of theirs is counted.
+//! A table has a limited number of views. Beyond [`DECAP_TUNNELS`] tunnels, later ones are told apart by their ends
+//! alone, then by their kinds, in the end not at all. Each of their packets is counted.
 
 use crate::parts::select::{Links, ViewKey};
 use base::limits::DECAP_TUNNELS;
@@ -12,21 +12,20 @@ use packet::link::LinkType;
 use packet::tunnel::stack;
 use std::collections::HashMap;
 
-/// The views made so far.
 #[derive(Default)]
 pub(super) struct Views {
-    /// By the view that packets came in: the views of those that were in tunnels, by link type and stack.
+    /// Per view of incoming packets: the views made for link type and stack.
     known: HashMap<ViewKey, HashMap<Vec<u8>, ViewId>>,
     count: usize,
-    /// The one that was asked for last.
+    /// The last lookup.
     last: Option<(ViewKey, ViewId)>,
     last_key: Vec<u8>,
-    /// Link type and stack that are asked for.
+    /// Link type and stack of the current lookup.
     key: Vec<u8>,
 }
 
 impl Views {
-    /// The view for packets of this link type that were in these tunnels, in the memory of `block`; `None` where no view is left.
+    /// The view for packets of this link type out of these tunnels, in the memory of `block`; `None`: no view is left.
     #[inline]
     pub fn of(&mut self, block: &Descriptor, link: LinkType, stack: &[u8], cx: &mut Context<'_>) -> Option<ViewId> {
         let from = Links::key_of(block);
@@ -40,7 +39,7 @@ impl Views {
     #[inline(never)]
     fn find(&mut self, block: &Descriptor, link: LinkType, stack: &[u8], cx: &mut Context<'_>) -> Option<ViewId> {
         let from = Links::key_of(block);
-        // With all of it, with the ends of the tunnels, with their kinds, without any.
+        // With all detail, with the ends of the tunnels, with their kinds, with none.
         const TOLD: [usize; 4] =
             [DECAP_TUNNELS, DECAP_TUNNELS + DECAP_TUNNELS / 4, DECAP_TUNNELS + DECAP_TUNNELS / 2, usize::MAX];
         for (told, most) in TOLD.into_iter().enumerate() {
@@ -70,7 +69,7 @@ impl Views {
         None
     }
 
-    /// A new view for what `key` says, where there are fewer than `most`.
+    /// Makes a view for `key` if there are fewer than `most`.
     fn make(&mut self, block: &Descriptor, link: LinkType, most: usize, cx: &mut Context<'_>) -> Option<ViewId> {
         if self.count >= most {
             self.forget(cx);
@@ -90,7 +89,7 @@ impl Views {
         Some(view)
     }
 
-    /// Forgets views of memory that is gone: of captures that were read to their ends.
+    /// Forgets views of memory that is gone: of captures that were read to the end.
     #[cold]
     fn forget(&mut self, cx: &Context<'_>) {
         let is_there = |view: &ViewId| cx.rings.interface(&view.block(0, 0)).is_some();

@@ -1,4 +1,4 @@
-//! What the record of a DNS message says. Names are those of Suricata's EVE, version 3.
+//! The record of a DNS message. Field names are those of Suricata's EVE, version 3.
 
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_text;
@@ -9,7 +9,6 @@ use packet::dns::{Data, Fault, Message, Name, Section, response_code_name, type_
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The records of `dns`.
 pub(crate) static SCHEMA: Schema = Schema::new(
     "dns",
     &eve_fields![
@@ -34,7 +33,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
 static QUERY: Schema =
     Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
-/// Here the name is `name`, so that everything under `rrname` is a name that somebody asked for.
+/// The field is `name` and not `rrname`, so that every value under `rrname` is a name that a client asked for.
 static ANSWER: Schema = Schema::new(
     "answer",
     &[
@@ -45,13 +44,13 @@ static ANSWER: Schema = Schema::new(
     ],
 );
 
-/// Writes records; its buffers are kept from one to the next.
+/// Writes records; its buffers are reused.
 pub(crate) struct MessageRow {
     row: RowWriter,
     query: RowWriter,
     answer: RowWriter,
     queries: Vec<u8>,
-    /// Answers and authorities.
+    /// Rows of the answers and of the authorities.
     sections: [Vec<u8>; 2],
     text: Vec<u8>,
 }
@@ -68,8 +67,8 @@ impl MessageRow {
         }
     }
 
-    /// The record of a message that came with (or ended in) this block. Gives also what of the message could not be
-    /// read, and how many of its questions and records were not listed.
+    /// Makes the record of a message that ends in `block`. Also returns the first fault, and how many questions and
+    /// records are not listed.
     pub(crate) fn fill(
         &mut self,
         message: &[u8],
@@ -80,7 +79,7 @@ impl MessageRow {
         self.put(message)
     }
 
-    /// The same in the row under way.
+    /// Like `fill`, but adds to the current row.
     pub(crate) fn put(&mut self, message: &[u8]) -> (Option<Fault>, u64) {
         let flags = message.get(2..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes));
         let message = match Message::new_checked(message) {
@@ -93,7 +92,6 @@ impl MessageRow {
         (query_fault.or(record_fault), queries_left_out + records_left_out)
     }
 
-    /// The record.
     pub(crate) fn row(&self) -> &RowWriter {
         &self.row
     }
@@ -104,7 +102,7 @@ impl MessageRow {
         self.text.clear();
         print(&mut self.text, format_args!("{flags:x}"));
         self.row.text("dns.flags", &self.text);
-        // As EVE has it: a flag that is not set is not there.
+        // As in EVE: a flag that is not set has no field.
         for (name, is_set) in [
             ("dns.aa", message.is_authoritative()),
             ("dns.tc", message.is_truncated()),
@@ -206,7 +204,6 @@ impl MessageRow {
     }
 }
 
-/// A bounded list of rows.
 struct List<'a> {
     bytes: &'a mut Vec<u8>,
     count: usize,
@@ -219,7 +216,7 @@ impl List<'_> {
         List { bytes, count: 0, left_out: 0 }
     }
 
-    /// Is there room for one more? Counts where there is none.
+    /// Is there room for another row? If not, counts it as left out.
     fn has_room(&mut self) -> bool {
         let room = self.count < DNS_ROWS;
         self.left_out += u64::from(!room);
@@ -232,13 +229,13 @@ impl List<'_> {
     }
 }
 
-/// Appends formatted text; writing to a Vec cannot fail.
+/// Appends formatted text; writing to a `Vec` cannot fail.
 fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).unwrap_or_default();
 }
 
-/// Appends a name, a dot between labels; the root is `.`. A dot inside a label gets no backslash: the names of services
-/// have such dots (RFC 6763, 4.3), and Suricata and tshark show them so.
+/// Appends a name with dots between labels; the root is `.`. A dot inside a label gets no backslash: service names
+/// have such dots (RFC 6763, 4.3), and Suricata and tshark print them plainly.
 fn append_name(out: &mut Vec<u8>, name: Name<'_>) -> Result<(), Fault> {
     let start = out.len();
     for label in name.labels() {
@@ -254,7 +251,7 @@ fn append_name(out: &mut Vec<u8>, name: Name<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Appends what a record says, as zone files write it (RFC 1035, 5.1; RFC 3597, 5).
+/// Appends the data of a record in the format of zone files (RFC 1035, 5.1; RFC 3597, 5).
 fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
     match data {
         Data::A(address) => print(out, format_args!("{address}")),
@@ -264,7 +261,7 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
             print(out, format_args!("{preference} "));
             append_name(out, exchange)?;
         }
-        // The strings of a record are one text, cut every 255 bytes (RFC 7208, 3.3).
+        // The strings of a TXT record are one text, cut every 255 bytes (RFC 7208, 3.3).
         Data::Txt(strings) => strings.for_each(|string| out.extend_from_slice(string)),
         Data::Soa { server, mailbox, serial, minimum_s: _ } => {
             append_name(out, server)?;
@@ -309,14 +306,14 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Appends a space and a text in quotes.
+/// Appends a space and a quoted text.
 fn append_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(b" \"");
     packet::tls::append_name(out, text);
     out.push(b'"');
 }
 
-/// Appends a space and a parameter of a service (RFC 9460, 7 and 14.3).
+/// Appends a space and a service parameter (RFC 9460, 7 and 14.3).
 fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
     let name = match key {
         0 => "mandatory",

@@ -1,4 +1,4 @@
-//! Which event a record becomes, and what of the record it takes over.
+//! Turns records into EVE events: which event, and which fields of the record.
 
 use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, QUERY, SIP, SMTP, SSH, TLS};
 use crate::parts::fields::Names;
@@ -7,7 +7,7 @@ use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
 use packet::time::rfc3339;
 
-/// Makes events; its buffers are kept.
+/// Makes events; its buffers are reused.
 pub(super) struct Events {
     rows: Names,
     kinds: [Event; 8],
@@ -18,7 +18,7 @@ pub(super) struct Events {
     services: Services,
 }
 
-/// An event under the name of the records that it is made of.
+/// An event with the name of the records that become it.
 struct Event {
     schema: &'static Schema,
     writer: RowWriter,
@@ -30,10 +30,9 @@ impl Event {
     }
 }
 
-/// Bytes of `2026-01-02T03:04:05.678901`.
 const TIME_BYTES: usize = 26;
 
-/// A time as EVE has it: microseconds, and the offset of UTC.
+/// A time in EVE's format: microseconds and the offset of UTC.
 fn time(ns: u64) -> [u8; TIME_BYTES + 5] {
     let mut text = *b"0000-00-00T00:00:00.000000+0000";
     text[..TIME_BYTES].copy_from_slice(&rfc3339(ns)[..TIME_BYTES]);
@@ -53,12 +52,12 @@ impl Events {
         }
     }
 
-    /// Gives the events of a record to `see`, each as a row. `false`: EVE has none for such records.
+    /// Calls `see` with each event of a record, as a row. `false`: EVE has no event for such records.
     pub(super) fn make(&mut self, bytes: &[u8], counters: &mut filter::Counters, mut see: impl FnMut(&[u8])) -> bool {
         let Some((row, _)) = self.rows.row(bytes) else { return false };
         let name = row.schema().name;
         let Some(at) = self.kinds.iter().position(|event| event.schema.name == name) else { return false };
-        // A measurement, or something else by chance of that name, has no time.
+        // Measurements and unrelated records of the same name have no time.
         let Some(FieldValue::Time(_)) = row.named("timestamp") else { return false };
         let Event { schema, writer } = &mut self.kinds[at];
         common(writer, schema, &row);
@@ -77,7 +76,7 @@ impl Events {
             _ => drop(self.services.note(flow_id, schema.name, counters)),
         }
         see(writer.row());
-        // A mail is no file: what is attached to it may be.
+        // A mail is not a file, but its attachments may be.
         let files = row.named("files").filter(|_| name != SMTP.name);
         if let Some(FieldValue::Rows(files)) = files {
             for file in files {
@@ -90,13 +89,13 @@ impl Events {
     }
 }
 
-/// Begins an event, and takes over the fields that have the same name and type.
+/// Begins an event and copies the fields of the same name and type.
 pub(crate) fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
     writer.begin();
     for field in event.fields {
         let Some(place) = row.schema().field(field.name) else { continue };
         let is_same = row.schema().fields[place].kind.is(&field.kind);
-        // Lists of plain values are alike, whichever schema they are of.
+        // Lists of plain values are alike, whatever schema they have.
         match row.get(place) {
             Some(FieldValue::Time(ns)) if matches!(field.kind, FieldType::Text) => {
                 writer.text(field.name, time(ns));
@@ -125,7 +124,7 @@ fn is_bare(kind: FieldType) -> bool {
     matches!(kind, FieldType::Rows(schema) if matches!(schema.fields, [field] if field.name.is_empty()))
 }
 
-/// Reasons of a flow's end, and EVE's words for them.
+/// Reasons for a flow's end, and EVE's words for them.
 const REASONS: [(&[u8], &str); 5] = [
     (b"closed", "timeout"),
     (b"timeout", "timeout"),
@@ -161,14 +160,14 @@ fn hex(byte: u8) -> [u8; 2] {
     [byte >> 4, byte & 0xf].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
-/// Flags of TCP from their names.
+/// TCP flags from their names.
 fn flags(names: &[u8]) -> u8 {
     const NAMES: [&[u8]; 8] = [b"FIN", b"SYN", b"RST", b"PSH", b"ACK", b"URG", b"ECE", b"CWR"];
     let bit = |name: &[u8]| NAMES.iter().position(|known| *known == name).map_or(0, |place| 1 << place);
     names.split(|byte| *byte == b',').fold(0, |flags, name| flags | bit(name))
 }
 
-/// Of a record of `dns`.
+/// Fills the event of a `dns` record.
 pub(crate) fn dns(
     writer: &mut RowWriter,
     row: &Row<'_>,
@@ -180,7 +179,7 @@ pub(crate) fn dns(
     if row.text("dns.type") == Some(b"response") {
         writer.flag("dns.qr", true);
     }
-    // A record with one question has no list of them.
+    // A record with one question has no list of questions.
     list.clear();
     match row.named("dns.queries") {
         Some(FieldValue::Rows(queries)) => queries.for_each(|item| add(list, query, &item, &[])),
@@ -207,7 +206,7 @@ pub(crate) fn dns(
     }
 }
 
-/// Adds an item to a list: the fields of the same names, and these of others.
+/// Adds an item to a list: fields of the same name, and fields in `renamed` under another name.
 fn add(list: &mut Vec<u8>, writer: &mut RowWriter, item: &Row<'_>, renamed: &[(&str, &str)]) {
     writer.begin();
     for name in ["rrname", "rrtype", "ttl", "rdata"] {
@@ -219,7 +218,7 @@ fn add(list: &mut Vec<u8>, writer: &mut RowWriter, item: &Row<'_>, renamed: &[(&
     list_push(list, writer.row());
 }
 
-/// A file goes from who sent it.
+/// The source of a file event is the side that sent the file.
 fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
     if file.text("direction") == Some(b"to_client") {
         for (from, to) in

@@ -1,10 +1,10 @@
-//! Events as Suricata's EVE has them: names and types are those of `etc/schema.json` in Suricata 9. `crates/cli/tests/eve.rs`
-//! compares what is written with that file.
+//! The events of Suricata's EVE: names and types are those of `etc/schema.json` in Suricata 9.
+//! `crates/cli/tests/eve.rs` checks the output against that file.
 
 use crate::parts::eve::NAME;
 use filter::{Field, FieldType, Schema};
 
-/// What every event begins with, and its own fields. Times are texts: EVE writes them otherwise than `json`.
+/// The common fields of all events, then the event's own. Times are texts: EVE's format is not that of `json`.
 macro_rules! event {
     ($name:literal, $($field:expr),* $(,)?) => {
         Schema::new(
@@ -28,7 +28,7 @@ macro_rules! event {
     };
 }
 
-/// An event, and the object in it that has its name: alerts have such objects, too.
+/// An event, and the object of the same name in it: alerts contain such objects, too.
 macro_rules! object {
     ($event:ident, $object:ident, $name:literal { $($field:literal: $kind:expr),* $(,)? }) => {
         pub(crate) static $event: Schema = event!($name, $(Field::new(concat!($name, ".", $field), $kind)),*);
@@ -36,7 +36,6 @@ macro_rules! object {
     };
 }
 
-/// All of them.
 pub(crate) static ALL: [&Schema; 9] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP];
 
 /// A flow that ended.
@@ -76,7 +75,7 @@ pub(crate) static HTTP: Schema = event!(
     Field::new("http.length", FieldType::Number),
 );
 
-/// A body of HTTP, with what was asked for.
+/// A body of HTTP, with the request for it.
 pub(crate) static FILEINFO: Schema = event!(
     "fileinfo",
     Field::new("http.hostname", FieldType::Text),
@@ -149,7 +148,7 @@ object!(TLS, TLS_OBJECT, "tls" {
     "server_alpns": FieldType::Rows(&NAME),
 });
 
-// What both sides of SSH say before they encrypt.
+// The version strings and key exchanges of both sides of SSH, which are sent in the clear.
 object!(SSH, SSH_OBJECT, "ssh" {
     "client.proto_version": FieldType::Text,
     "client.software_version": FieldType::Text,

@@ -1,17 +1,17 @@
-//! The requests of a connection that wait for their response: what a response's meaning depends on (HEAD and CONNECT) and
-//! what its record says of the request. Matching is by order (RFC 9112 section 9.3.2).
+//! The requests of a connection that wait for their response. The meaning of a response depends on its request (HEAD
+//! and CONNECT), and its record shows the request. Matching is by order (RFC 9112 section 9.3.2).
 
 use base::limits::HTTP_ASKED_BYTES;
 use std::collections::VecDeque;
 
-/// What a response has to know of its request.
+/// The facts about a request that its response depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Method {
     /// The response has no body.
     Head,
-    /// A response of success makes the connection a tunnel.
+    /// A successful response makes the connection a tunnel.
     Connect,
-    /// Nothing special, or not known.
+    /// Any other method, or unknown.
     #[default]
     Other,
 }
@@ -26,7 +26,7 @@ impl Method {
     }
 }
 
-/// A request as its response's record shows it.
+/// A request, as its response's record shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Question<'a> {
     pub(super) kind: Method,
@@ -38,31 +38,31 @@ pub(super) struct Question<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     kind: Method,
-    /// Lengths of the texts, which lie one after the other; `None` where there is none.
+    /// Lengths of the entry's consecutive texts; `None`: no such text.
     lengths: [Option<u32>; 3],
 }
 
-/// The queue.
+/// The queue of requests.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     entries: VecDeque<Entry>,
-    /// Texts of all entries, in order, from `start` on.
+    /// Texts of all entries in order, from `start` on.
     text: Vec<u8>,
     start: usize,
-    /// Responses that came before their request did.
+    /// Responses that came before their requests.
     ahead: u32,
 }
 
-/// A queue that is empty keeps this much memory for the next request.
+/// Memory that an empty queue keeps for the next request.
 const KEPT_BYTES: usize = 4 << 10;
 
 impl Asked {
-    /// Bytes it takes, as far as a peer decides them.
+    /// Bytes of memory, as far as a peer decides them.
     pub(super) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.text.capacity()
     }
 
-    /// Adds a request, copying its texts; says whether they were kept. One whose response came before it is done with.
+    /// Adds a request and copies its texts; returns whether they were kept. Does nothing if the response came first.
     pub(super) fn push_copy(&mut self, question: Question<'_>) -> bool {
         if self.ahead > 0 {
             self.ahead -= 1;
@@ -72,7 +72,7 @@ impl Asked {
         let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
         let held = self.text.len() - self.start + self.entries.len() * size_of::<Entry>();
         let fits = held + length + size_of::<Entry>() <= HTTP_ASKED_BYTES;
-        // HEAD and CONNECT are remembered for longer than names: what follows them depends on it.
+        // HEAD and CONNECT are kept longer than texts, because the framing of later bytes depends on them.
         if !fits && self.entries.len() * size_of::<Entry>() >= 2 * HTTP_ASKED_BYTES {
             self.forget();
             return false;
@@ -104,8 +104,8 @@ impl Asked {
         Some(Question { kind: entry.kind, method, host, url })
     }
 
-    /// The response to the first request came. `in_order`: there was none before it that was not seen, so where there is
-    /// no request, it is still to come.
+    /// The next response came. `in_order`: no request before it was missed, so if the queue is empty, the request is
+    /// still to come.
     pub(super) fn pop(&mut self, in_order: bool) {
         match self.entries.pop_front() {
             Some(entry) => self.start += entry.lengths.iter().flatten().map(|length| *length as usize).sum::<usize>(),
@@ -116,7 +116,7 @@ impl Asked {
         }
     }
 
-    /// Requests or responses are missing: what is left cannot be matched by order.
+    /// Requests or responses are missing, so the rest cannot be matched by order.
     pub(super) fn forget(&mut self) {
         self.ahead = 0;
         self.clear();
@@ -209,7 +209,7 @@ mod tests {
             assert!(room > 4000 * size_of::<Entry>() && asked.bytes() >= room, "what is kept is what is charged");
             empty(&mut asked);
             assert!(asked.entries.capacity() * size_of::<Entry>() <= KEPT_BYTES && asked.bytes() <= KEPT_BYTES);
-            // A small queue keeps its room for the next request.
+            // A small queue keeps its memory for the next request.
             asked.push_copy(question("GET", None, "/"));
             let small = asked.bytes();
             empty(&mut asked);

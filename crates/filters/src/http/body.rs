@@ -1,8 +1,9 @@
-//! A body under way: where it ends (RFC 9112 section 6), what of it is data, and how that is coded.
+//! The body of a message: where it ends (RFC 9112 section 6), which bytes are data, and how they are coded.
 //!
-//! Tiers: *plain data* is described anew and not touched; *coded data* is decoded into the filter's own ring, that of
-//! blocks which follow each other in a batch together, for which it is copied; data behind a place where decoding became
-//! impossible is read over.
+//! Three tiers:
+//! * *plain data* is not touched: new descriptors describe it;
+//! * *coded data* is decoded into the filter's own ring. Consecutive blocks of a batch are gathered by a copy first;
+//! * data behind a place where decoding failed is skipped.
 
 use super::chunks::{Chunks, Next};
 use super::decode::{Decoder, Then};
@@ -16,19 +17,19 @@ use filter::prelude::*;
 /// Where a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none.
+    /// No body.
     None,
-    /// After so many bytes.
+    /// After this many bytes.
     Length(u64),
-    /// Where its chunks say.
+    /// After the last chunk.
     Chunked(Chunks),
-    /// With the stream.
+    /// At the end of the stream.
     Close,
 }
 
 impl Framing {
-    /// RFC 9112 section 6.3, rules 4 to 7, for messages that may have a body. Chunked wins over a length; a length that
-    /// is none is as if it were not there.
+    /// RFC 9112 section 6.3, rules 4 to 7, for messages that may have a body. Chunked wins over a length. An invalid
+    /// length is ignored.
     pub(super) fn of(head: &Head<'_>, request: bool) -> Framing {
         if head.chunked { Framing::Chunked(Chunks::START) } else { Framing::unchunked(head, request) }
     }
@@ -46,44 +47,41 @@ impl Framing {
 /// How data is passed on.
 #[derive(Debug)]
 enum Content {
-    /// As it came.
+    /// Unchanged.
     Plain,
-    /// Decoded; the decoder is made when the first byte is there. In the order in which they are undone.
+    /// To be decoded, in the order in which the codings are undone. The decoder is made at the first byte.
     Coded([Option<Coding>; 2 * HTTP_CODINGS]),
-    /// Being decoded.
     Decoding(Box<Decoder>),
-    /// Not at all.
+    /// Data is skipped.
     Over,
-    /// Not at all, for a limit was met: its name among the drops.
+    /// Data is skipped because a limit was met: the name of its drop counter.
     Cut(&'static str),
 }
 
-/// Where a body stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// More is to come.
+    /// More bytes follow.
     Open,
-    /// All of it came.
+    /// The body is complete.
     Whole,
-    /// What comes next cannot be told: its framing is damaged or missing.
+    /// The boundary of the next message is unknown: the framing is damaged or missing.
     Broken,
 }
 
-/// A body under way.
 #[derive(Debug)]
 pub(super) struct Body {
     framing: Framing,
-    /// What holds where a response says that it is chunked and its first byte says that it is not.
+    /// The framing to use if a response says chunked but its first byte is no chunk size.
     otherwise: Option<Framing>,
     content: Content,
     pub(super) end: End,
-    /// The request was not seen. If it was HEAD, there is no body: what comes first may be the next response.
+    /// The request was not seen. If it was HEAD, there is no body, and the first bytes may be the next response.
     pub(super) in_doubt: bool,
-    /// Bytes are missing at its end, or could not be decoded.
+    /// Bytes are missing at the end, or could not be decoded.
     truncated: bool,
     /// The block flagged LAST was given.
     last_given: bool,
-    /// The decoder has more to give than was fetched.
+    /// The decoder has more output.
     pending: bool,
     /// Bytes missing before the next block.
     gap: u32,
@@ -91,7 +89,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// A body that is framed like this. `undo` are the codings to undo.
+    /// `framing` says where the body ends.
     pub(super) fn new(framing: Framing, head: &Head<'_>, exit: &mut Exit<'_>) -> Body {
         let response = matches!(head.start, StartLine::Response { .. });
         let mut body = Body {
@@ -123,23 +121,23 @@ impl Body {
         body
     }
 
-    /// Has the decoder more to give, without another byte?
+    /// Can the decoder go on without another input byte?
     pub(super) fn is_pending(&self) -> bool {
         self.pending || self.end != End::Open && self.has_gathered()
     }
 
-    /// The name of the limit for which the rest of its data is left out.
+    /// The limit for which the rest of the data is skipped.
     pub(super) fn cut(&self) -> Option<&'static str> {
         if let Content::Cut(limit) = self.content { Some(limit) } else { None }
     }
 
-    /// Does coded data wait to be decoded?
+    /// Is coded data waiting to be decoded?
     pub(super) fn has_gathered(&self) -> bool {
         matches!(&self.content, Content::Decoding(decoder) if !decoder.gathered.is_empty())
     }
 
-    /// Deals with the bytes of a block from `offset` on; gives where it stopped: at the block's end, at the body's end, or
-    /// where enough was given for once.
+    /// Reads a block's bytes from `offset` on. Returns where it stopped: at the end of the block or the body, or when
+    /// the batch's output is full.
     pub(super) fn take(&mut self, block: &Descriptor, bytes: &[u8], mut offset: usize, exit: &mut Exit<'_>) -> usize {
         while self.end == End::Open && offset < bytes.len() && !self.pending && !exit.is_full() {
             let rest = &bytes[offset..];
@@ -152,7 +150,7 @@ impl Body {
                     used
                 }
                 Framing::Close => self.pass(block, offset, rest, false, exit),
-                // Browsers take such responses for what they are, each in cases of its own.
+                // Browsers accept such responses, each in cases of its own.
                 Framing::Chunked(_)
                     if let Some(otherwise) = self.otherwise.take()
                         && !Chunks::may_begin(rest[0]) =>
@@ -189,7 +187,7 @@ impl Body {
         offset
     }
 
-    /// So many bytes of data are dealt with, as far as framing goes.
+    /// Advances the framing by `bytes` bytes of data.
     fn passed(&mut self, bytes: u64) {
         match &mut self.framing {
             Framing::Length(left) => {
@@ -203,7 +201,7 @@ impl Body {
         }
     }
 
-    /// Passes data on; gives how much of it was dealt with.
+    /// Passes data on; returns how many bytes were used.
     fn pass(&mut self, block: &Descriptor, offset: usize, data: &[u8], last: bool, exit: &mut Exit<'_>) -> usize {
         if let Content::Coded(codings) = self.content {
             self.begin_decoding(&codings, data, exit);
@@ -245,7 +243,7 @@ impl Body {
         }
     }
 
-    /// Gives what the decoder still has.
+    /// Gives the decoder's remaining output.
     pub(super) fn fetch(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
         self.pending = false;
         let Content::Decoding(decoder) = &mut self.content else { return };
@@ -263,7 +261,7 @@ impl Body {
         }
     }
 
-    /// Decodes data; gives how much of it was dealt with.
+    /// Decodes data; returns how many bytes were used.
     fn decode(&mut self, block: &Descriptor, data: &[u8], exit: &mut Exit<'_>) -> usize {
         let mut used = 0;
         while let Content::Decoding(decoder) = &mut self.content {
@@ -304,14 +302,14 @@ impl Body {
         data.len()
     }
 
-    /// A limit is met: reads over the rest of the body, and says why.
+    /// Skips the rest of the body because `limit` was met.
     fn cut_off(&mut self, limit: &'static str, data: &[u8], exit: &mut Exit<'_>) -> usize {
         self.dismiss(exit);
         self.content = Content::Cut(limit);
         data.len()
     }
 
-    /// Reads over the rest of the body.
+    /// Skips the rest of the body.
     fn stop_decoding(&mut self, truncated: bool, data: &[u8], exit: &mut Exit<'_>) -> usize {
         self.truncated |= truncated;
         self.dismiss(exit);
@@ -327,7 +325,7 @@ impl Body {
         }
     }
 
-    /// So many bytes are missing here; gives how many of them lie behind the body's end.
+    /// `bytes` bytes are missing here; returns how many of them lie behind the body's end.
     pub(super) fn miss(&mut self, bytes: u32, block: &Descriptor, exit: &mut Exit<'_>) -> u32 {
         let inside = match self.framing {
             Framing::None => 0,
@@ -335,7 +333,7 @@ impl Body {
             Framing::Close => bytes,
             Framing::Chunked(chunks) if u64::from(bytes) <= chunks.data_left() => bytes,
             Framing::Chunked(chunks) => {
-                // Only where the trailer section is damaged is nothing lost.
+                // Damage in the trailer section loses no data.
                 let whole = chunks.has_all_data();
                 (self.end, self.truncated) = if whole { (End::Whole, false) } else { (End::Broken, true) };
                 return bytes;
@@ -375,7 +373,7 @@ impl Body {
         exit.push(part);
     }
 
-    /// The stream ends here; `seen` where that end was seen.
+    /// The stream ends. `seen`: its end was in the capture.
     pub(super) fn stream_ends(&mut self, seen: bool) {
         self.end = End::Whole;
         self.truncated |= match self.framing {
@@ -386,7 +384,7 @@ impl Body {
         };
     }
 
-    /// Gives the last block, if it was not given, made of nothing at `at`.
+    /// Gives the last block if it was not given: an empty one at `at`.
     pub(super) fn finish(&mut self, at: &Descriptor, exit: &mut Exit<'_>) {
         if let Content::Decoding(decoder) = &self.content
             && !decoder.is_complete()

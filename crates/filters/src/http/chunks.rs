@@ -1,52 +1,50 @@
-//! The chunked transfer coding (RFC 9112 section 7.1) as a machine that keeps no bytes: it says which of them are data.
+//! The chunked transfer coding (RFC 9112 section 7.1) as a state machine that stores no bytes: it tells data from
+//! framing.
 //!
-//! Tolerant as receivers are: lines may end in LF alone, white space and other junk may stand around the size, a line break
-//! may be missing after the data. Extensions and trailer fields are read over, however long they are: nothing is kept of them.
+//! As tolerant as receivers: a line may end in LF alone, white space and other junk may surround the size, and the
+//! line break after the data may be missing. Extensions and trailer fields of any length are skipped.
 
-/// Where the machine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunks {
-    /// Before a size: line breaks and white space are read over.
+    /// Before a size, where line breaks and white space are skipped.
     Before,
     /// In the digits of a size.
     Size {
-        /// So far.
+        /// The digits so far.
         value: u64,
         /// The only digit so far was 0, so that an `x` may follow.
         zero: bool,
     },
     /// After the digits, up to the end of the line.
     Extension {
-        /// The size.
+        /// The size of the chunk.
         value: u64,
     },
-    /// In data: so many bytes are left, at least one.
+    /// In data, with this many bytes left (at least one).
     Data(u64),
-    /// After the last chunk: in the trailer section.
+    /// In the trailer section, after the last chunk.
     Trailer {
-        /// Nothing stands on this line yet.
+        /// The current line is empty so far.
         empty: bool,
     },
 }
 
-/// What comes next.
+/// The result of reading framing. Each number counts the framing bytes that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// So many bytes were framing; no more bytes are there.
+    /// All bytes were framing.
     Framing(usize),
-    /// After so many bytes of framing there is data.
+    /// Data follows.
     Data(usize),
-    /// After so many bytes of framing the body is over.
+    /// The body ends.
     End(usize),
-    /// After so many bytes there is something that cannot be a size.
+    /// The next byte cannot be part of a size.
     Broken(usize),
 }
 
 impl Chunks {
-    /// The beginning of a body.
     pub(super) const START: Chunks = Chunks::Before;
 
-    /// Can a chunked body begin with this byte?
     pub(super) fn may_begin(byte: u8) -> bool {
         is_junk(byte) || digit(byte).is_some()
     }
@@ -56,12 +54,12 @@ impl Chunks {
         matches!(self, Chunks::Trailer { .. })
     }
 
-    /// Data of the chunk under way that is still to come.
+    /// Bytes left in the current chunk.
     pub(super) fn data_left(&self) -> u64 {
         if let Chunks::Data(left) = self { *left } else { 0 }
     }
 
-    /// So many bytes of data were dealt with (or are missing).
+    /// `bytes` bytes of data were used, or are missing.
     pub(super) fn took(&mut self, bytes: u64) {
         if let Chunks::Data(left) = self {
             *left = left.saturating_sub(bytes);
@@ -71,7 +69,7 @@ impl Chunks {
         }
     }
 
-    /// Reads framing until there is data, the end, or no more bytes.
+    /// Reads framing up to data, the body's end or the end of `bytes`.
     pub(super) fn next(&mut self, bytes: &[u8]) -> Next {
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match *self {
@@ -110,7 +108,7 @@ impl Chunks {
     }
 }
 
-/// What may stand before a size.
+/// Bytes that receivers tolerate before a size.
 fn is_junk(byte: u8) -> bool {
     byte <= b' ' || b"+,;x".contains(&byte)
 }
@@ -123,7 +121,8 @@ fn digit(byte: u8) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Undoes chunking of `text` given in pieces of `step` bytes: the data, and how it ended with what was left.
+    /// Undoes the chunking of `text`, given in pieces of `step` bytes. Returns the data, whether it ended well, and
+    /// the bytes left.
     fn undo(text: &str, step: usize) -> (String, Option<(bool, usize)>) {
         let (mut chunks, mut data, mut at) = (Chunks::START, String::new(), 0);
         while at < text.len() {

@@ -1,27 +1,25 @@
-//! A coded body whose bytes a caller hands over as they come, for readers that keep bodies by themselves. Bodies that go on as
-//! blocks are `body`'s.
+//! Decodes a coded body piece by piece, for callers that store bodies. `body` decodes bodies that become blocks.
 
 use super::decode::{Decoder, Spares, Then};
 use super::head::{Coding, coding};
 use base::limits::HTTP_CODINGS;
 
-/// Decoded bytes that one call of `each` gets at most.
+/// Maximum decoded bytes for one call of `each`.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Bytes that all codings of a body make together for each byte of the body that its reader keeps.
+/// Output bytes of all codings together, for each body byte that the caller keeps.
 const STAGES: u64 = HTTP_CODINGS as u64;
 
-/// A body under way.
 #[derive(Debug)]
 pub(crate) struct Coded {
     decoder: Decoder,
-    /// Bytes that may still be made.
+    /// Output bytes still allowed.
     left: u64,
 }
 
 impl Coded {
-    /// A body with this Content-Encoding, of which the reader keeps `most` bytes; `None` where it is not coded, or in a way that
-    /// is not known here. `first` is the body's first byte. Allocates.
+    /// A body with this Content-Encoding, of which the caller keeps `most` bytes. `None`: no coding, or an unknown
+    /// one. `first` is the body's first byte. Allocates.
     pub(crate) fn new(encoding: &[u8], first: u8, most: usize) -> Option<Coded> {
         let tokens = encoding.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         let mut codings: Vec<Coding> =
@@ -35,12 +33,12 @@ impl Coded {
         Some(Coded { decoder, left: most as u64 * STAGES })
     }
 
-    /// The memory it takes at most.
+    /// Maximum memory.
     pub(crate) fn bytes(&self) -> usize {
         self.decoder.bytes()
     }
 
-    /// Decodes more of the body; says no where nothing will come any more.
+    /// Decodes more of the body; `false` once no more output can come.
     pub(crate) fn take(&mut self, mut input: &[u8], mut each: impl FnMut(&[u8])) -> bool {
         let mut room = [0; PIECE_BYTES];
         loop {

@@ -1,8 +1,8 @@
-//! Undoes content and transfer codings: gzip, deflate, brotli, one on top of the other. Bytes go in and come out as they
-//! come; nothing waits for the end of a body.
+//! Undoes content and transfer codings: gzip, deflate and brotli, also nested. Decoding is incremental: no step waits
+//! for the end of a body.
 //!
-//! Check sums are not looked at: what a receiver would throw away is worth seeing here. Where the first bytes of a body show
-//! that it is not coded as it says, it is passed on as it is (or, sent as deflate, decoded as gzip).
+//! Checksums are not verified, because a body that its receiver would discard is still worth seeing. If the first
+//! bytes show that a body is not coded as announced, it passes unchanged; announced deflate may be gzip.
 
 use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
@@ -12,33 +12,33 @@ use base::limits::{
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// What one call of a decoder did.
+/// The result of one call of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Bytes taken.
+    /// Bytes read.
     pub(super) used: usize,
-    /// Bytes given.
+    /// Bytes written.
     pub(super) made: usize,
-    /// What it needs to go on.
+    /// The condition for the next step.
     pub(super) then: Then,
 }
 
 /// What a decoder needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// More to read: it took all there was.
+    /// More input: all of it was read.
     Input,
-    /// A call with more room; there may be more to give.
+    /// More room for output; there may be more to write.
     Room,
-    /// Nothing: its input is over. What comes after is not part of it.
+    /// Nothing: its input has ended. Later bytes are not part of it.
     End,
     /// Nothing: its input is damaged.
     Damaged,
-    /// A larger budget: its codings gave all they may.
+    /// A larger budget: its codings have written all they may.
     Budget,
 }
 
-/// Coded bytes that came and decoded bytes that were made of them: what a ratio is of.
+/// Coded bytes read and decoded bytes made of them, for the ratio limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spent {
     coded: u64,
@@ -46,7 +46,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// Bytes that may still be made: `free` and `ratio` times what came, `at_hand` bytes that were not decoded yet included.
+    /// Bytes that may still be made: `free`, plus `ratio` times the coded bytes including `at_hand` bytes that wait.
     pub(super) fn left(&self, free: u64, ratio: u64, at_hand: usize) -> u64 {
         let coded = self.coded.saturating_add(at_hand as u64);
         free.saturating_add(ratio.saturating_mul(coded)).saturating_sub(self.made)
@@ -58,7 +58,7 @@ impl Spent {
     }
 }
 
-/// Inflaters that nobody uses, so that a message does not allocate one.
+/// Unused inflaters, so that a message need not allocate one.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Vec<Decompress>);
 
@@ -80,27 +80,27 @@ impl Spares {
     }
 }
 
-/// Several codings, the outermost first.
+/// A chain of codings, the outermost first.
 pub(super) struct Decoder {
     stages: Vec<Stage>,
-    /// Coded bytes that come next, before those of any other block.
+    /// Coded bytes to decode before the next block.
     pub(super) gathered: Vec<u8>,
-    /// Bytes of memory it takes at most.
+    /// Maximum memory, in bytes.
     bytes: usize,
     pub(super) spent: Spent,
 }
 
 struct Stage {
     coder: Coder,
-    /// What the stage before it gave and this one has not taken; unused in the first.
+    /// Output of the stage before, not read yet; unused in the first stage.
     input: Vec<u8>,
     from: usize,
     to: usize,
 }
 
 impl Decoder {
-    /// Memory that a decoder of these codings takes at most. `first` is the body's first byte: it says how large the
-    /// window of a brotli stream is. The codings stand in the order in which they are undone.
+    /// Maximum memory of a decoder of these codings, in the order in which they are undone. `first` is the body's
+    /// first byte, which tells the window size of a brotli stream.
     pub(super) fn memory_bytes(codings: &[Coding], first: u8) -> usize {
         let stage = |(index, coding): (usize, &Coding)| {
             let between = if index > 0 { CODING_STAGE_BYTES } else { 0 };
@@ -134,12 +134,12 @@ impl Decoder {
         }
     }
 
-    /// The memory it was counted with.
+    /// The memory that was charged for it.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies bytes behind those gathered before, in a buffer that is `spare` if it is the first; says whether they fit.
+    /// Appends a copy of `bytes` to the gathered bytes, first to the buffer `spare`; `false` if they do not fit.
     pub(super) fn gather_copy(&mut self, bytes: &[u8], spare: &mut Vec<u8>) -> bool {
         if self.gathered.len() + bytes.len() > CODED_GATHER_BYTES {
             return false;
@@ -152,8 +152,8 @@ impl Decoder {
         true
     }
 
-    /// Decodes from `input` into `output`. All codings together make at most `budget` bytes: what an outer one makes need
-    /// not become any output, but costs time. Gives the bytes made, too.
+    /// Decodes `input` into `output`; also returns the bytes made. All codings together make at most `budget` bytes,
+    /// because an outer coding costs time even if its output is never seen.
     pub(super) fn run(&mut self, input: &[u8], output: &mut [u8], budget: u64) -> (Step, u64) {
         let mut left = budget;
         let step = run(&mut self.stages, input, output, &mut left);
@@ -161,12 +161,12 @@ impl Decoder {
         (step, budget - left)
     }
 
-    /// Did every coding's end come?
+    /// Did every coding reach its end?
     pub(super) fn is_complete(&self) -> bool {
         self.stages.iter().all(|stage| stage.coder.is_complete())
     }
 
-    /// Keeps what another message can use.
+    /// Keeps the parts that another message can reuse.
     pub(super) fn dismantle(self, spares: &mut Spares) {
         for stage in self.stages {
             if let Coder::Inflate(inflate, _) = stage.coder {
@@ -182,7 +182,7 @@ impl std::fmt::Debug for Decoder {
     }
 }
 
-/// Runs the last of these stages, which fetches what it reads from those before it.
+/// Runs the last stage, which reads from the stages before it.
 fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8], budget: &mut u64) -> Step {
     let Some((last, before)) = stages.split_last_mut() else { return Step { used: 0, made: 0, then: Then::Damaged } };
     if before.is_empty() {
@@ -210,24 +210,23 @@ fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8], budget: &mut u64) 
     }
 }
 
-/// One coding.
 enum Coder {
     /// gzip and deflate.
     Inflate(Decompress, Format),
     /// br.
     Brotli(Box<Brotli>),
-    /// It turned out not to be coded.
+    /// The data turned out not to be coded.
     Plain,
 }
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Windows of more than 16 MiB are no part of the content coding, and a peer could ask for 1 GiB with them.
+/// Windows of more than 16 MiB are not part of the content coding; with them a peer could demand 1 GiB.
 fn new_brotli() -> Box<Brotli> {
     Box::new(Brotli::new_strict(StandardAlloc::default(), StandardAlloc::default(), StandardAlloc::default()))
 }
 
-/// WBITS, in the first bits of a stream (RFC 7932 section 9.1).
+/// The size of the window, from WBITS in the first bits of a stream (RFC 7932 section 9.1).
 fn brotli_window_bytes(first: u8) -> usize {
     let (three, next) = (first >> 1 & 7, first >> 4 & 7);
     let bits = match (first & 1, three, next) {
@@ -249,7 +248,7 @@ impl Coder {
         }
     }
 
-    /// Runs with as much room as the budget leaves.
+    /// Runs with the room that the budget leaves.
     fn run_within(&mut self, input: &[u8], output: &mut [u8], budget: &mut u64) -> Step {
         let room = output.len().min(usize::try_from(*budget).unwrap_or(usize::MAX));
         if room == 0 {
@@ -279,7 +278,7 @@ impl Coder {
                 let (used, made) = (used + step.used, step.made);
                 return match format {
                     Format::Gzip(at, members) if step.then == Then::End => {
-                        // Members may follow each other; the next call looks.
+                        // Another member may follow; the next call finds out.
                         (*at, *members) = (GzipAt::Trailer(8), *members + 1);
                         inflate.reset(false);
                         Step { used, made, then: Then::Room }

@@ -1,4 +1,4 @@
-//! What every part of `http` reaches while it runs: where blocks and records go, and what all connections share.
+//! The context of all parts of `http` during a call: the output, and the state that connections share.
 
 use super::decode::{Decoder, Spares, Spent};
 use super::row::SCHEMA;
@@ -9,28 +9,28 @@ use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Undo content codings.
     pub(super) decode: bool,
-    /// The first block of a message has the bytes of its head, not a record.
+    /// The first block of a message holds the bytes of its head instead of a record.
     pub(crate) raw_heads: bool,
-    /// Decoded bytes of one message at most.
+    /// Maximum decoded bytes of one message.
     pub(super) decoded_max: u64,
-    /// Decoded bytes for each coded byte at most, beyond what is free.
+    /// Maximum decoded bytes for each coded byte, beyond the free ones.
     max_ratio: u64,
-    /// What all messages together came to.
+    /// The sum over all messages.
     pub(super) spent: Spent,
-    /// Bytes that may be kept at most.
+    /// Maximum bytes kept.
     memory: usize,
-    /// Bytes left of it for heads, requests and decoders of all connections.
+    /// The part of `memory` that is left for heads, requests and decoders of all connections.
     pub(super) memory_left: usize,
     pub(super) row: RowWriter,
     pub(super) inflaters: Spares,
     /// Buffers for heads that span blocks.
     heads: Vec<Vec<u8>>,
-    /// Empty, for the coded bytes of the body under way: nothing is kept in it from one batch to the next.
+    /// A buffer for gathered coded bytes; empty between batches.
     pub(super) gather: Vec<u8>,
 }
 
@@ -51,14 +51,14 @@ impl Shared {
         }
     }
 
-    /// Bytes that the codings of a message may still make, of which `at_hand` coded bytes are there. A message with a small
-    /// ratio is not held up by those with a large one: it brings more than it takes.
+    /// Bytes that the codings of `message` may still make, with `at_hand` coded bytes waiting. Messages with a large
+    /// ratio do not hold up one with a small ratio, because it adds more to the total than it uses.
     pub(super) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
         let total = self.spent.left(HTTP_RATIO_FREE_TOTAL_BYTES, self.max_ratio, at_hand);
         message.left(HTTP_RATIO_FREE_BYTES, self.max_ratio, at_hand).min(total)
     }
 
-    /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.
+    /// Charges memory until it is [given back](Shared::give_back); `false` if there is too little.
     pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let left = self.memory_left.checked_sub(bytes);
         self.memory_left = left.unwrap_or(self.memory_left);
@@ -69,17 +69,15 @@ impl Shared {
         self.memory_left += bytes;
     }
 
-    /// Was everything given back?
     pub(super) fn is_even(&self) -> bool {
         self.memory_left == self.memory
     }
 
-    /// An empty buffer for a head.
     pub(super) fn head_buffer(&mut self) -> Vec<u8> {
         self.heads.pop().unwrap_or_default()
     }
 
-    /// Keeps a buffer for the next head; gives back what its bytes were charged with.
+    /// Keeps a buffer for the next head and gives back its charge.
     pub(super) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
         self.give_back(buffer.len());
         buffer.clear();
@@ -88,28 +86,28 @@ impl Shared {
         }
     }
 
-    /// Keeps what another message can use of a decoder; gives back what it was charged with.
+    /// Keeps the reusable parts of a decoder and gives back its charge.
     pub(super) fn dismiss_decoder(&mut self, decoder: Decoder) {
         self.give_back(decoder.bytes());
         decoder.dismantle(&mut self.inflaters);
     }
 }
 
-/// Where blocks and numbers go, for one call.
+/// Output and counters of one call.
 pub(crate) struct Exit<'a> {
     pub(super) rings: &'a BlockTable,
     pub(super) streams: &'a StreamTable,
     pub(super) own: ViewId,
     pub(super) shared: &'a mut Shared,
     pub(super) now: u64,
-    /// The block behind the one under way goes on where this one ends.
+    /// The next block continues the stream right after this one.
     pub(super) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     marks: &'a mut Marks,
-    /// Where in its batch the block under way is.
+    /// The current block's place in its batch.
     pub(super) place: usize,
-    /// Blocks there are when it is time to send them on.
+    /// Number of output blocks at which the call stops.
     out_enough: usize,
     decoded_bytes: usize,
 }
@@ -132,29 +130,28 @@ impl<'a> Exit<'a> {
         }
     }
 
-    /// Is it time to send on what was given?
+    /// Is there enough output for this call?
     pub(super) fn is_full(&self) -> bool {
         self.out.len() >= self.out_enough || self.decoded_bytes >= DECODED_TURN_BYTES
     }
 
-    /// Gives a block.
     pub(super) fn push(&mut self, block: Descriptor) {
         self.out.push(block);
     }
 
-    /// Gives the row that was written, as the first block of a message of this class.
+    /// Gives the written row as the first block of a message of this class.
     pub(super) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
         self.push_first(self.rings.append_copy(self.own, &[self.shared.row.row()]), time, class, flags);
     }
 
-    /// Gives the bytes of a head in the same place.
+    /// Gives the bytes of a head as the first block of a message.
     pub(super) fn push_head(&mut self, head: &[u8], time: u64, class: Class, flags: Flags) {
         self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags);
     }
 
     fn push_first(&mut self, block: Option<Descriptor>, time: u64, class: Class, flags: Flags) {
         let Some(mut block) = block else {
-            // A head is far shorter than a block may be.
+            // A head is far shorter than the maximum of a block.
             return self.count("records too long", 1);
         };
         self.count("messages", 1);
@@ -163,7 +160,7 @@ impl<'a> Exit<'a> {
         self.push(block);
     }
 
-    /// Lets `fill` write decoded bytes, at most `max`, and gives them as a block like `like`.
+    /// Gives a block like `like` with at most `max` decoded bytes, which `fill` writes.
     pub(super) fn push_filled<R>(
         &mut self,
         like: &Descriptor,
@@ -179,14 +176,14 @@ impl<'a> Exit<'a> {
         Some(result)
     }
 
-    /// These bytes as a block like `like`, copied to the filter's own ring, and not given yet.
+    /// Copies bytes to the filter's own ring, as a block like `like`. The block is not given yet.
     pub(super) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
         let mut block = self.rings.append_copy(self.own, &[bytes])?;
         (block.time, block.class) = (like.time, like.class);
         Some(block)
     }
 
-    /// An empty block of this class in the filter's own ring, where there is no other to make it of.
+    /// An empty block of this class in the filter's own ring, for when no other block exists.
     pub(super) fn nothing(&self, class: Class) -> Descriptor {
         Descriptor { time: self.now, class, ..self.own.block(0, 0) }
     }
@@ -195,12 +192,12 @@ impl<'a> Exit<'a> {
         self.counters.events.add(event, count);
     }
 
-    /// The block under way ends here as it should not.
+    /// Counts the current block as dropped.
     pub(super) fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
 
-    /// The block under way was not for this filter.
+    /// Rejects the current block: it is not for this filter.
     pub(super) fn reject_block(&mut self) {
         self.counters.reject(self.marks, self.place);
     }

@@ -1,31 +1,31 @@
-//! What stands around deflated data: gzip's header and trailer (RFC 1952), zlib's (RFC 1950), or nothing (RFC 1951); and how
-//! the first bytes tell them from each other and from what is not coded. Not the data itself: that is `decode`'s.
+//! The wrapping of deflated data: gzip's header and trailer (RFC 1952), zlib's (RFC 1950), or none (RFC 1951). The
+//! first bytes tell these from each other and from data that is not coded. `decode` handles the data itself.
 
-/// What stands around deflated data.
+/// The wrapping of deflated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Where in a member, and how many members came.
+    /// The position in a member, and how many members ended.
     Gzip(GzipAt, u64),
-    /// zlib's header and trailer, or nothing.
+    /// zlib's header and trailer, or none.
     Deflate(DeflateAt),
 }
 
-/// Where in a member (RFC 1952 section 2.3).
+/// A position in a member (RFC 1952 section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GzipAt {
     Magic,
-    /// In the ten bytes every header has: so many were read, and the flags.
+    /// In the ten bytes of every header: how many were read, and the flags.
     Header(u8, u8),
-    /// The length of the extra field: none or one byte of it was read.
+    /// In the length of the extra field: the flags, and the first byte once read.
     ExtraLength(u8, Option<u8>),
-    /// So many bytes of it are left.
+    /// In the extra field: the flags, and how many bytes are left.
     Extra(u8, u16),
     Name(u8),
     Comment(u8),
-    /// So many bytes of the header's check sum are left.
+    /// In the header's checksum, with this many bytes left.
     HeaderCheck(u8),
     Data,
-    /// So many bytes of the trailer are left.
+    /// In the trailer, with this many bytes left.
     Trailer(u8),
     /// Between members.
     Between,
@@ -33,9 +33,9 @@ pub(super) enum GzipAt {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeflateAt {
-    /// The first byte tells zlib from raw.
+    /// At the first byte, which tells zlib from raw.
     First,
-    /// The second byte of zlib's header, after this one.
+    /// At the second byte of zlib's header; the first is kept.
     Second(u8),
     Data,
     End,
@@ -47,7 +47,7 @@ const COMMENT: u8 = 16;
 const HEADER_CHECK: u8 = 2;
 
 impl GzipAt {
-    /// What comes after the parts of the header up to the one whose flag is `done`.
+    /// The next position after the header part with the flag `done` (0: the ten fixed bytes).
     fn after(flags: u8, done: u8) -> GzipAt {
         match done {
             0 if flags & EXTRA != 0 => GzipAt::ExtraLength(flags, None),
@@ -58,7 +58,7 @@ impl GzipAt {
         }
     }
 
-    /// Reads one byte of a header or trailer; `None` where it cannot be one.
+    /// Reads a byte of a header or trailer; `None` if it is not valid there.
     fn next(self, byte: u8) -> Option<GzipAt> {
         Some(match self {
             GzipAt::Magic | GzipAt::Between if byte == 0x1f => GzipAt::Header(1, 0),
@@ -86,17 +86,17 @@ impl GzipAt {
     }
 }
 
-/// What a byte outside of deflated data was.
+/// The meaning of a byte outside of deflated data.
 pub(super) enum Around {
-    /// A part of what stands around it.
+    /// Part of the wrapping.
     Taken,
     /// The first byte of something else.
     Left,
     /// Behind the end.
     End,
-    /// Nothing that can stand there.
+    /// Not valid there.
     Damaged,
-    /// The body is not coded; this byte of it was taken before.
+    /// The body is not coded; an earlier byte of it, if any, was already read.
     Plain(Option<u8>),
 }
 
@@ -117,7 +117,7 @@ impl Format {
             Format::Deflate(DeflateAt::First) if byte & 0x0f == 8 && byte >> 4 <= 7 => {
                 *self = Format::Deflate(DeflateAt::Second(byte));
             }
-            // RFC 1951 section 3.2.3: there is no block type 3; section 3.2.4: of type 0 these bits are padding.
+            // RFC 1951 section 3.2.3: block type 3 does not exist. Section 3.2.4: in type 0 these bits are padding.
             Format::Deflate(DeflateAt::First) if byte & 6 == 6 || byte & 6 == 0 && byte >> 3 != 0 => {
                 return Around::Plain(None);
             }

@@ -1,24 +1,23 @@
-//! The head of an HTTP/1.x message: what it says (RFC 9112 sections 3 to 6). Where it begins and ends is in `start`.
+//! The fields of an HTTP/1.x head (RFC 9112 sections 3 to 6). `start` finds its beginning and end.
 //!
-//! Reads as the most tolerant receivers do, for what one of them takes for a message is one: lines may end in LF or CR alone,
-//! fields may be folded, white space and control characters may stand around names and values, lines without a colon are
-//! passed over. HTTP Evader (a collection of such responses) has shown most of what is met here. Copies nothing. What
-//! follows for a body is in `body`.
+//! Reads as tolerantly as the most tolerant receiver, because whatever one receiver accepts is a message. Lines may
+//! end in LF or CR alone, fields may be folded, white space and control characters may surround names and values, and
+//! lines without a colon are skipped. Most of these cases come from HTTP Evader, a collection of such responses.
+//! Copies nothing. `body` applies the fields to the body.
 
 use super::start::{StartLine, is_token, start_line, trim};
 use base::limits::HTTP_CODINGS;
 use memchr::{memchr, memchr2};
 
-/// How a body is coded.
+/// The coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// RFC 1952.
     Gzip,
-    /// RFC 1950, or RFC 1951 as some servers have it.
+    /// RFC 1950, or RFC 1951 as some servers send it.
     Deflate,
     /// RFC 7932.
     Brotli,
-    /// One that is not known here.
     Unknown,
 }
 
@@ -30,12 +29,11 @@ pub(super) struct Codings {
 }
 
 impl Codings {
-    /// They, the first applied first.
     pub(super) fn list(&self) -> &[Option<Coding>] {
         &self.list[..self.count]
     }
 
-    /// Adds one; where there are too many, all before it cannot be undone, as if it were unknown.
+    /// Adds a coding. When the list is full, the codings so far become one unknown coding.
     pub(super) fn push(&mut self, coding: Coding) {
         if self.count == HTTP_CODINGS {
             (self.list[0], self.count) = (Some(Coding::Unknown), 1);
@@ -45,7 +43,6 @@ impl Codings {
     }
 }
 
-/// A parsed head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) start: StartLine<'a>,
@@ -54,20 +51,19 @@ pub(super) struct Head<'a> {
     pub(super) content_encoding: Option<&'a [u8]>,
     pub(super) user_agent: Option<&'a [u8]>,
     pub(super) referer: Option<&'a [u8]>,
-    /// Content-Length; the first where there are several.
+    /// Content-Length; the first if there are several.
     pub(super) length: Option<u64>,
-    /// Lengths that contradict the first, or are none.
+    /// Number of lengths that are invalid or differ from the first.
     pub(super) bad_lengths: u32,
-    /// Transfer-Encoding has chunked.
+    /// Transfer-Encoding contains chunked.
     pub(super) chunked: bool,
-    /// What else Transfer-Encoding has.
+    /// The other codings of Transfer-Encoding.
     pub(super) transfer: Codings,
-    /// Content-Encoding.
     pub(super) content: Codings,
 }
 
 impl<'a> Head<'a> {
-    /// Reads a head, or the part of it that is there.
+    /// Reads a head, or the beginning of one.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
         let (line, mut rest) = split_line(bytes);
         let mut head = Head {
@@ -97,7 +93,7 @@ impl<'a> Head<'a> {
         let mut letters = [0; NAME_BYTES];
         let name = only_tokens(name, &mut letters);
         let is = |word: &[u8]| name.eq_ignore_ascii_case(word);
-        // The length tells most fields apart before their letters are looked at.
+        // The length rules out most fields before letters are compared.
         match name.len() {
             4 if is(b"host") => drop(self.host.get_or_insert(value)),
             7 if is(b"referer") => drop(self.referer.get_or_insert(value)),
@@ -109,7 +105,7 @@ impl<'a> Head<'a> {
                 self.codings(value, |head, coding| head.content.push(coding));
             }
             17 if is(b"transfer-encoding") => self.codings(value, |head, coding| {
-                // What no receiver knows is no coding that a sender could use: browsers read over it.
+                // No receiver knows such a coding, so no sender can use it; browsers ignore it.
                 if coding != Coding::Unknown {
                     head.transfer.push(coding);
                 }
@@ -118,7 +114,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The elements of a list of codings, without their parameters. Chunked is meant wherever it stands: the body tells.
+    /// Reads a list of codings without their parameters. Chunked counts at any place; the body shows if it is true.
     fn codings(&mut self, list: &[u8], push: impl Fn(&mut Head<'a>, Coding)) {
         for element in list.split(|byte| *byte == b',') {
             let token = element.split(|byte| *byte == b';').map(trim).find(|part| !part.is_empty());
@@ -131,8 +127,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// RFC 9112 section 6.3: digits only, and all equal. Where they are not, receivers differ: with the largest no byte is
-    /// passed over that one of them takes for a part of the body.
+    /// RFC 9112 section 6.3: digits only, and all lengths equal. Otherwise receivers differ. The largest length wins,
+    /// so that no byte is skipped that some receiver takes for body.
     fn length(&mut self, text: &[u8]) {
         let digits = text.iter().try_fold(0u64, |number, byte| {
             let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
@@ -144,7 +140,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The first line without its end (CR LF, or either alone), and what comes after.
+/// The first line without its end (CR LF, or either alone), and the rest.
 fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     match memchr2(b'\r', b'\n', bytes) {
         Some(end) => {
@@ -155,7 +151,7 @@ fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The first field with its folded lines (RFC 9112 section 5.2), and what comes after.
+/// The first field with its folded lines (RFC 9112 section 5.2), and the rest.
 fn split_field(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (mut line, mut rest) = split_line(bytes);
     while rest.first().is_some_and(|byte| (*byte <= b' ' && !matches!(byte, b'\r' | b'\n')) || *byte == 0xa0) {
@@ -165,10 +161,10 @@ fn split_field(bytes: &[u8]) -> (&[u8], &[u8]) {
     (line, rest)
 }
 
-/// Names and codings that are known here are shorter.
+/// No known name or coding is longer.
 const NAME_BYTES: usize = 32;
 
-/// `text` without what cannot be part of a token; short texts only, others come back as they are.
+/// `text` without bytes that are not part of a token. Texts longer than [`NAME_BYTES`] come back unchanged.
 fn only_tokens<'a>(text: &'a [u8], room: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
     if text.len() > NAME_BYTES || text.iter().all(|byte| is_token(*byte)) {
         return text;
@@ -192,19 +188,18 @@ pub(super) fn coding(token: &[u8]) -> Option<Coding> {
         _ if is(b"identity") => None,
         _ if is(b"br") => Some(Coding::Brotli),
         _ if is(b"deflate") || is(b"x-deflate") => Some(Coding::Deflate),
-        // The decoder looks whether it is.
+        // The decoder checks whether it is gzip.
         _ if contains(token, b"gzip") => Some(Coding::Gzip),
         _ => Some(Coding::Unknown),
     }
 }
 
-/// What EVE calls the content type: without parameters.
+/// EVE's content type: without parameters.
 pub(super) fn media_type(value: &[u8]) -> &[u8] {
     trim(value.split(|byte| *byte == b';').next().unwrap_or_default())
 }
 
-/// What EVE calls the host's name: from a target in absolute form, else from the Host field (RFC 9112 section 3.3), without
-/// the port.
+/// EVE's host name, without the port: from an absolute target, otherwise from Host (RFC 9112 section 3.3).
 pub(super) fn host_name<'a>(target: &'a [u8], host: Option<&'a [u8]>) -> Option<&'a [u8]> {
     let absolute = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"http://"));
     let host = match absolute {

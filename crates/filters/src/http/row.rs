@@ -1,4 +1,4 @@
-//! The record a message begins with: its head, under the names EVE has.
+//! The record at the beginning of a message: its head, with EVE's field names.
 
 use super::asked::Question;
 use super::exit::Exit;
@@ -7,7 +7,6 @@ use super::start::StartLine;
 use crate::parts::eve::{begin_row, eve_fields};
 use filter::prelude::*;
 
-/// What stands in a message's first block.
 pub(crate) static SCHEMA: Schema = Schema::new(
     "http",
     &eve_fields![
@@ -24,7 +23,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// Gives the record of a message. For a response `question` is what it answers, as far as that is known.
+/// Gives the record of a message. `question`: the request of a response, as far as it is known.
 pub(super) fn give_row(
     head: &Head<'_>,
     question: Question<'_>,
@@ -60,7 +59,7 @@ pub(super) fn give_row(
     exit.push_row(time, class, flags);
 }
 
-/// Sets a text in which line breaks of folding are a space each (RFC 9112 section 5.2).
+/// Sets a text; each folded line break becomes a space (RFC 9112 section 5.2).
 fn unfolded(row: &mut RowWriter, name: &str, value: &[u8]) {
     if memchr::memchr(b'\n', value).is_none() {
         row.text(name, value);

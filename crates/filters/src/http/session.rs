@@ -1,11 +1,11 @@
 //! A connection: where messages begin on either side, and which response answers which request.
 //!
-//! Each side is read by itself; of the other one only matters that a request was HEAD or CONNECT, and that somebody spoke
-//! HTTP at all. A side that does not begin like HTTP is rejected from its first bytes on. One that did, or that was joined
-//! midway, is searched for the next start line where bytes are missing or make no sense.
+//! Each side is read alone. From the other side it needs only whether a request was HEAD or CONNECT, and whether the
+//! peer spoke HTTP at all. A side that does not begin like HTTP is rejected from its first byte. A side that did, or
+//! that was joined midway, is searched for the next start line after missing or invalid bytes.
 //!
-//! Tiers: a head that lies whole in its block is parsed there; one that spans blocks is copied together first; bodies are
-//! `body`'s.
+//! Tiers: a head inside one block is parsed in place, a head that spans blocks is copied together; `body` reads
+//! bodies.
 
 use super::asked::{Asked, Method, Question};
 use super::body::{Body, End, Framing};
@@ -19,43 +19,41 @@ use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
 
-/// Do the bytes of `next` come right behind those of `block`?
+/// Do the bytes of `next` directly follow those of `block`?
 fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
     next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
 }
 
-/// Both directions of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     sides: [Side; 2],
     asked: Asked,
-    /// What `asked` was charged with.
+    /// Memory charged for `asked`.
     asked_bytes: usize,
-    /// Where the last call stopped, if before its batch's end.
+    /// Where the last call stopped, if before the end of its batch.
     stopped: Option<Place>,
-    /// Where in the block that came last the tunnel begins that the connection became.
+    /// Offset in the last block at which the connection became a tunnel.
     tunnel_at: Option<u32>,
 }
 
 const _: () = assert!(size_of::<Session>() <= 512, "there may be a million of them");
 
-/// A place in a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     block: usize,
     offset: usize,
-    /// The block's flags were looked at.
+    /// The block's flags were read.
     begun: bool,
-    /// Its direction was of no interest before it came.
+    /// The direction was done before the block came.
     unwanted: bool,
-    /// Something in it was part of a message.
+    /// Part of the block belonged to a message.
     used: bool,
-    /// The limit for which something in it was left out.
+    /// The limit for which part of the block was skipped.
     cut: Option<&'static str>,
 }
 
 impl Session {
-    /// Deals with blocks of either direction, in order.
+    /// Reads blocks of both directions, in order.
     pub(crate) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
         let from = self.stopped.take();
         let mut blocks = batch.iter().peekable();
@@ -75,12 +73,12 @@ impl Session {
         Status::Done
     }
 
-    /// The offset in the block that came last behind which the connection carries something else; `None` where it does not.
+    /// The offset in the last block from which the connection is a tunnel; `None` if it is not.
     pub(crate) fn take_tunnel(&mut self) -> Option<u32> {
         self.tunnel_at.take()
     }
 
-    /// The connection is over.
+    /// The connection ended.
     pub(crate) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
         for direction in [0, 1] {
             let class = Class::of_stream(class.connection(), direction);
@@ -90,7 +88,7 @@ impl Session {
         exit.shared.give_back(self.asked_bytes);
     }
 
-    /// Deals with one block; says whether that is all of it.
+    /// Reads one block; `false` if part of it is left.
     fn block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) -> bool {
         let class = block.class;
         let side = usize::from(class.direction());
@@ -170,7 +168,7 @@ impl Session {
             self.sides[side] = Side::default();
         }
         let this = &mut self.sides[side];
-        // A stream whose session was closed for being silent goes on in the middle of something.
+        // The session was closed for silence, so the stream continues in the middle of something.
         if !this.begun && !block.has(Flags::FIRST) {
             (this.lost, this.phase) = (true, Phase::Start);
         }
@@ -196,7 +194,7 @@ impl Session {
         }
     }
 
-    /// A direction is over; `seen` where its end was seen. `at` is an empty block of it.
+    /// A direction ended. `seen`: its end was in the capture. `at` is an empty block of the direction.
     fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
         let side = usize::from(class.direction());
         self.end_doubt(side, at, exit);
@@ -208,7 +206,7 @@ impl Session {
         self.sides[side].gone(exit);
     }
 
-    /// Bytes are missing; says whether that is known of a body.
+    /// Bytes are missing; returns whether they belong to a body for certain.
     fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
         let side = usize::from(block.class.direction());
         self.end_doubt(side, &block.part(0, 0), exit);
@@ -231,7 +229,7 @@ impl Session {
         self.asked.forget();
         self.settle(exit);
         let this = &mut self.sides[side];
-        // The next byte may begin a message as well as any line's first.
+        // The next byte may begin a message, like the first byte of any line.
         (this.lost, this.phase) = (true, Phase::Start);
         in_body
     }
@@ -248,8 +246,8 @@ impl Session {
         }
     }
 
-    /// The first bytes of a body that may be the next response, whose line is copied until that is clear. Gives how many it
-    /// took.
+    /// Reads the first bytes of a body that may be the next response. Its line is copied until that is clear. Returns
+    /// the bytes read.
     fn begin_doubtful_body(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let this = &mut self.sides[usize::from(block.class.direction())];
         let Phase::Body(body) = &mut this.phase else { return 0 };
@@ -275,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Bytes that were copied while it was not clear what they are belong to the body.
+    /// Gives copied bytes that turned out to be body.
     fn give_held(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
         let this = &mut self.sides[side];
         let Phase::Body(body) = &mut this.phase else { return };
@@ -287,7 +285,7 @@ impl Session {
         exit.shared.give_back(used);
     }
 
-    /// Nothing comes that could show whether the body under way is the next response: it is a body.
+    /// No more bytes can show whether the current body is the next response: treat it as a body.
     fn end_doubt(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
         if let Phase::Body(body) = &mut self.sides[side].phase
             && std::mem::take(&mut body.in_doubt)
@@ -298,7 +296,7 @@ impl Session {
         }
     }
 
-    /// The first byte of a side; gives how many bytes that took.
+    /// Reads the first byte of a side; returns how many bytes were used.
     fn begin(&mut self, side: usize, byte: u8) -> usize {
         let peer = self.sides[1 - side].socks;
         let this = &mut self.sides[side];
@@ -308,13 +306,13 @@ impl Session {
         usize::from(this.socks)
     }
 
-    /// Reads a head, or more of one; gives how many bytes that took.
+    /// Reads a head or the beginning of one; returns how many bytes were used.
     fn start(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let side = usize::from(block.class.direction());
         if !self.sides[side].head.is_empty() {
             return self.continue_head_copy(block, bytes, exit);
         }
-        // RFC 9112 section 2.2 for line breaks; other white space only where this is HTTP all the same.
+        // RFC 9112 section 2.2 for line breaks; other white space only in a connection known to be HTTP.
         let known = self.sides.iter().any(|side| side.confirmed);
         let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n') || known && **byte <= b' ').count();
         if blank > 0 {
@@ -345,7 +343,7 @@ impl Session {
         bytes.len()
     }
 
-    /// More bytes for the head in `head`; gives how many it took.
+    /// Adds bytes to the head in `head`; returns how many were used.
     fn continue_head_copy(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let side = usize::from(block.class.direction());
         let this = &mut self.sides[side];
@@ -380,7 +378,7 @@ impl Session {
         bytes.len()
     }
 
-    /// Copies bytes behind those in `head`; says whether there was memory for them.
+    /// Appends a copy of `bytes` to `head`; `false` if memory is short.
     fn append_head_copy(&mut self, class: Class, bytes: &[u8], exit: &mut Exit<'_>) -> bool {
         if !exit.shared.charge(bytes.len()) {
             exit.count("heads not read for want of memory", 1);
@@ -409,14 +407,14 @@ impl Session {
         }
     }
 
-    /// Goes on behind a head that is not read to its end.
+    /// Skips the rest of a head.
     fn give_up_head(&mut self, class: Class, exit: &mut Exit<'_>) {
         self.cut_head(class, exit);
         let this = &mut self.sides[usize::from(class.direction())];
         (this.confirmed, this.lost, this.phase) = (true, true, Phase::Skip);
     }
 
-    /// The head under way ends before its end: gives what is known of the message.
+    /// Gives what is known of a message whose head is incomplete.
     fn cut_head(&mut self, class: Class, exit: &mut Exit<'_>) {
         let this = &mut self.sides[usize::from(class.direction())];
         if this.head.is_empty() {
@@ -430,7 +428,7 @@ impl Session {
         exit.shared.dismiss_head(head);
     }
 
-    /// What comes is no start line: is it worth searching for one?
+    /// The next bytes are not a start line. Decides whether to search for one.
     fn no_start(&mut self, class: Class, exit: &mut Exit<'_>) {
         let side = usize::from(class.direction());
         let [this, peer] = match &mut self.sides {
@@ -439,7 +437,7 @@ impl Session {
         };
         let midstream = || exit.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if this.after_connect {
-            // The response was not seen, but this is what it allowed.
+            // The response was not seen, but these bytes show that it opened a tunnel.
             this.gone(exit);
         } else if this.confirmed || this.lost || peer.confirmed || midstream() {
             if this.confirmed && !this.lost {
@@ -451,7 +449,7 @@ impl Session {
         }
     }
 
-    /// A head, whole or as far as it came: gives its record and goes on with its body.
+    /// Gives the record of a head, whole or incomplete, and begins its body.
     fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) {
         let Some(head) = Head::parse(bytes) else { return };
         let side = usize::from(class.direction());

@@ -1,4 +1,4 @@
-//! One direction of a connection: what is being read there, and what is known of it.
+//! The state of one direction of a connection.
 
 use super::body::Body;
 use super::exit::Exit;
@@ -6,13 +6,12 @@ use super::socks::Socks;
 use super::start::EmptyLine;
 use base::limits::HTTP_SEEK_BYTES;
 
-/// One direction.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) phase: Phase,
     /// The beginning of a head that spans blocks.
     pub(super) head: Vec<u8>,
-    /// Its first line is whole, and a start line.
+    /// The first line of `head` is complete and a start line.
     pub(super) line_whole: bool,
     pub(super) empty_line: EmptyLine,
     /// When the head's first byte came.
@@ -21,32 +20,31 @@ pub(super) struct Side {
     pub(super) begun: bool,
     /// A head came.
     pub(super) confirmed: bool,
-    /// Bytes are missing, or make no sense: what comes may be the middle of something.
+    /// Bytes are missing or invalid, so the next ones may be the middle of something.
     pub(super) lost: bool,
-    /// It began as SOCKS does.
+    /// The side began with SOCKS.
     pub(super) socks: bool,
     /// The last request was CONNECT.
     pub(super) after_connect: bool,
-    /// The connection became a tunnel while a body was under way here: with its end this is no HTTP any more.
+    /// The connection became a tunnel during a body of this side. HTTP ends with the body.
     pub(super) tunnel: bool,
     /// Bytes that may still be searched for the first start line.
     seek_bytes_left: usize,
 }
 
-/// What is being read.
+/// The part of a message that comes next.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// Nothing came.
+    /// Its first byte.
     Fresh,
-    /// What a client and a SOCKS proxy say before the connection proper.
+    /// A negotiation between client and SOCKS proxy.
     Socks(Socks),
-    /// A start line should come, or the head in `head` goes on.
+    /// A start line, or the rest of the head in `head`.
     Start,
-    /// What comes up to the end of the line is no start line.
+    /// The rest of a line that is not a start line.
     Skip,
-    /// In a body.
     Body(Body),
-    /// Not HTTP, or not any more.
+    /// Nothing: this is not HTTP, or no longer.
     Gone,
 }
 
@@ -70,13 +68,12 @@ impl Default for Side {
 }
 
 impl Side {
-    /// Forgets the head under way.
     pub(super) fn drop_head(&mut self, exit: &mut Exit<'_>) {
         exit.shared.dismiss_head(std::mem::take(&mut self.head));
         self.line_whole = false;
     }
 
-    /// Is of no interest any more.
+    /// Stops reading this side.
     pub(super) fn gone(&mut self, exit: &mut Exit<'_>) {
         self.drop_head(exit);
         self.phase = Phase::Gone;
@@ -90,7 +87,7 @@ impl Side {
         }
     }
 
-    /// Goes on behind the current line, within what may be searched.
+    /// Skips the rest of the line, as long as the search limit allows.
     pub(super) fn seek(&mut self, bytes: usize, exit: &mut Exit<'_>) {
         if self.confirmed {
             exit.count("bytes read over in search of a start line", bytes as u64);

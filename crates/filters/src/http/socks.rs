@@ -1,51 +1,52 @@
-//! The words a client and a SOCKS proxy exchange before the connection proper begins: version 4 (and 4a) and 5, with a name
-//! and password or without (RFC 1928, RFC 1929). Read over; what is asked for is not looked at.
+//! The negotiation of a client with a SOCKS proxy: versions 4, 4a and 5, with or without name and password (RFC 1928,
+//! RFC 1929). It is skipped; its contents are not recorded.
 
-/// How far one side is. Each step is one byte.
+/// The state of one side. Each step reads one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socks {
-    /// Version 4, client: so many bytes of command, port and address were read; three zeros begin the address.
+    /// Version 4, client: in command, port and address. `read`: bytes read; `named`: the address has only zeros so
+    /// far.
     Four { read: u8, named: bool },
-    /// Version 4, client: texts that end in a zero; so many are still to come.
+    /// Version 4, client: in the zero-terminated texts, of which `left` are still to come.
     Texts { left: u8, bytes: u8 },
-    /// Version 5, client: how many methods it offers.
+    /// Version 5, client: the number of methods it offers.
     Offers,
     /// Version 5, server: the method it chose.
     Choice,
-    /// So many bytes, then that.
+    /// `left` bytes to skip, then `then`.
     Skip { left: u8, then: Then },
-    /// A length, then so many bytes, then that.
+    /// A length, that many bytes to skip, then this.
     Length(Then),
     /// Version 5: negotiation of name and password, or the request or reply.
     Message { server: bool },
-    /// Version 5: so many bytes of a request or reply were read.
+    /// Version 5: in a request or reply, with this many bytes read.
     Request(u8),
 }
 
-/// What comes after bytes that are read over.
+/// The state after skipped bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// A message of the client or the server.
     Message { server: bool },
     /// A password.
     Password,
-    /// The connection proper.
+    /// The proxied connection.
     Done,
 }
 
-/// What a run of bytes was.
+/// The result of reading bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// All of it belongs to the negotiation.
+    /// All bytes belong to the negotiation.
     More,
-    /// So much of it does, and what follows is the connection proper.
+    /// The negotiation ends after this many bytes; the proxied connection follows.
     Done(usize),
-    /// It is no SOCKS.
+    /// Not SOCKS.
     No,
 }
 
 impl Socks {
-    /// Reads the first byte of a side; a server speaks SOCKS only to a client that does.
+    /// Reads the first byte of a side. A server speaks SOCKS only to a client that does.
     pub(super) fn begin(byte: u8, server: bool, peer_does: bool) -> Option<Socks> {
         match (byte, server) {
             (4, false) => Some(Socks::Four { read: 0, named: false }),
@@ -57,7 +58,7 @@ impl Socks {
         }
     }
 
-    /// Reads on.
+    /// Reads more bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
         for (at, &byte) in bytes.iter().enumerate() {
             match self.next(byte) {
@@ -69,11 +70,11 @@ impl Socks {
         Read::More
     }
 
-    /// One byte: what comes next, `Some(None)` where it was the last, `None` where it does not belong there.
+    /// Reads one byte. `Some(None)`: it was the last; `None`: it is not valid there.
     fn next(self, byte: u8) -> Option<Option<Socks>> {
         Some(Some(match self {
             Socks::Four { read: 0, .. } if !matches!(byte, 1 | 2) => return None,
-            // An address of 0.0.0.x says that a name follows the user's.
+            // An address of 0.0.0.x means that a host name follows the user's name.
             Socks::Four { read: 6, named } => Socks::Texts { left: 1 + u8::from(named && byte != 0), bytes: 0 },
             Socks::Four { read, named } => {
                 let named = if read == 3 { byte == 0 } else { named && byte == 0 };
@@ -99,7 +100,7 @@ impl Socks {
             Socks::Request(2) => match byte {
                 1 => Socks::Skip { left: 4 + 2, then: Then::Done },
                 4 => Socks::Skip { left: 16 + 2, then: Then::Done },
-                // The port is part of what a name's length does not count.
+                // The length of a name does not include the port.
                 3 => Socks::Request(3),
                 _ => return None,
             },
@@ -123,7 +124,7 @@ impl Then {
 mod tests {
     use super::*;
 
-    /// `rest` bytes follow the negotiation; `None` where it is none.
+    /// `rest`: bytes after the negotiation; `None` if `bytes` are not SOCKS.
     fn check(bytes: &[u8], server: bool, rest: Option<usize>) {
         for split in 1..=bytes.len() {
             let found = Socks::begin(bytes[0], server, true).and_then(|mut socks| match socks.read(&bytes[1..split]) {

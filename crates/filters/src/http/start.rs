@@ -1,32 +1,30 @@
-//! Where the head of an HTTP/1.x message begins and ends: its first line and the empty line (RFC 9112 sections 2 to 4). What
-//! stands between is in `head`.
+//! The limits of an HTTP/1.x head: its first line and its empty line (RFC 9112 sections 2 to 4). `head` reads the
+//! fields between them.
 
 use base::limits::HTTP_METHOD_BYTES;
 use memchr::memchr_iter;
 
-/// The word responses begin with, and the version of requests.
+/// The first word of a response, and of a request's version.
 const NAME: &[u8] = b"HTTP/";
 
-/// A first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartLine<'a> {
-    /// Method, target, version.
     Request { method: &'a [u8], target: &'a [u8], protocol: &'a [u8] },
-    /// Version and status; `None` where it cannot be read.
+    /// `status` is `None` if it cannot be read.
     Response { protocol: &'a [u8], status: Option<u16> },
 }
 
-/// Bytes that may stand before the version of a response: browsers look for it that far.
+/// Bytes of junk that browsers accept before the version of a response.
 const JUNK_BYTES: usize = 4;
 
-/// Can a message begin with these bytes? Looks at the first few only; more may show that it cannot.
+/// Can a message begin with these bytes? Only the first few are checked, so later bytes may still say no.
 pub(super) fn may_begin(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
     let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
     method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
 }
 
-/// Where the version of a response begins in this line, whose first word and the byte behind it end at `end`.
+/// Where the version of a response begins in `line`. `end` is the end of the first word plus the byte behind it.
 fn version_at(line: &[u8], end: usize) -> Option<usize> {
     let from = end.checked_sub(NAME.len()).filter(|from| *from <= JUNK_BYTES)?;
     line.get(from..end).filter(|word| word.eq_ignore_ascii_case(NAME)).map(|_| from)
@@ -41,7 +39,7 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// Without white space and control characters at either end.
+/// Removes white space and control characters from both ends.
 pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
         && *first <= b' '
@@ -63,7 +61,7 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     }
     let line = line.split(|byte| *byte == b'\r').next()?;
     let token = line.iter().take_while(|byte| is_token(**byte)).count();
-    // What radio streams begin with.
+    // The first word of a radio stream.
     let radio = line[..token].eq_ignore_ascii_case(b"ICY").then_some(0);
     if let Some(from) = version_at(line, token + 1).or(radio) {
         let line = &line[from..];
@@ -76,7 +74,7 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     let line = trim(line);
     let method = line.split(|byte| is_blank(*byte)).next()?;
     let protocol = line.rsplit(|byte| is_blank(*byte)).next()?;
-    // The preface of HTTP/2 (RFC 9113 section 3.4) is made to look like a request that no HTTP/1 server understands.
+    // The preface of HTTP/2 (RFC 9113 section 3.4) looks like a request that no HTTP/1 server understands.
     let major = protocol.get(NAME.len()).filter(|_| protocol[..NAME.len()].eq_ignore_ascii_case(NAME))?;
     if !matches!(major, b'0' | b'1') {
         return None;
@@ -85,8 +83,8 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
 }
 
-/// Do these bytes, behind so many that do, begin as the status line of HTTP/1 does (RFC 9112 section 4)? `None` where more
-/// must come. Stricter than [`start_line`]: a body may begin with anything.
+/// Do these bytes, the ones from `from` on, fit a status line of HTTP/1 (RFC 9112 section 4)? `None`: too few bytes to
+/// tell. Stricter than [`start_line`], because a body may begin with anything.
 pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
     const LIKE: &[u8] = b"HTTP/1.0 000";
     let like = LIKE.get(from..)?;
@@ -105,18 +103,18 @@ fn status(text: &[u8]) -> Option<u16> {
     (digits.count() == 3 && number >= 100).then_some(number)
 }
 
-/// Finds the empty line that ends a head, in pieces of it that come one after the other.
+/// Finds the empty line that ends a head, over consecutive pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EmptyLine {
-    /// The line under way has had nothing but CR.
+    /// The current line has only CR so far.
     empty: bool,
 }
 
 impl EmptyLine {
-    /// At the beginning of a line.
+    /// The state at the beginning of a line.
     pub(super) const START: EmptyLine = EmptyLine { empty: true };
 
-    /// How many of these bytes belong to the head; `None` where it goes on.
+    /// How many of these bytes belong to the head; `None` if it goes on.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let only_cr = |part: &[u8]| part.iter().all(|byte| *byte == b'\r');
         let mut at = 0;

@@ -1,10 +1,10 @@
-//! A connection of HTTP/2 (RFC 9113) whose client knows that the server speaks it: frames, and the streams they belong to.
+//! A connection of HTTP/2 (RFC 9113) with prior knowledge: its frames, and their streams.
 //!
-//! Header fields become a head as HTTP/1 has it (`table`), so that records and bodies are those of `http`. Streams
-//! interleave, so each gets a stream number of its own, with the facts of its connection.
+//! `table` writes header fields as a head of HTTP/1, so that records and bodies are those of `http`. Streams
+//! interleave, so each gets its own stream number, with the facts of its connection.
 //!
-//! Tiers: *data* goes on as it lies in the capture, and is not touched if it is not coded; frames with *header fields* are copied
-//! together and decoded; all other frames are read over.
+//! Tiers: *data* stays in the capture, untouched unless it is coded; frames with *header fields* are copied together
+//! and decoded; all other frames are skipped.
 
 pub(crate) mod table;
 
@@ -20,43 +20,41 @@ use packet::http2::{Header, PREFACE, flag, kind};
 use std::collections::BTreeMap;
 use table::{HeadText, Table};
 
-/// What `http2` shares among its connections.
+/// State that connections of `http2` share.
 pub(crate) struct Http2 {
     shared: Shared,
     head: HeadText,
     text: Vec<u8>,
 }
 
-/// The instance, with the parameters of `http`.
+/// An instance, with the parameters of `http`.
 pub(crate) fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let http2 = Http2 { shared: super::shared(params), head: HeadText::default(), text: Vec::new() };
     Ok(Instance::session(SessionKey::Connection, http2))
 }
 
-/// Both directions of a connection.
 #[derive(Default)]
 pub(crate) struct Session {
     sides: [Side; 2],
     streams: BTreeMap<u32, Stream>,
     /// A number for the next stream.
     spare: Option<u32>,
-    /// Numbers of streams that are over.
+    /// Numbers of ended streams.
     ended: Vec<u32>,
-    /// What memory was charged with.
+    /// Memory charged for the session.
     charged: usize,
-    /// Where the last call stopped, if before its batch's end: block and offset.
+    /// Where the last call stopped, if before the end of its batch: block and offset.
     stopped: Option<(usize, usize)>,
     /// The client spoke HTTP/2.
     is_confirmed: bool,
 }
 
-/// One direction.
 #[derive(Default)]
 struct Side {
     phase: Phase,
-    /// What is copied together: a preface, a frame's header, or contents.
+    /// Bytes copied together: a preface, a frame's header or its contents.
     part: Vec<u8>,
-    /// Header fields whose frames are not all there: their stream, and whether it ends with them.
+    /// An unfinished block of header fields: its stream, and whether the stream ends with it.
     fields: Option<(u32, bool)>,
     block: Vec<u8>,
     table: Table,
@@ -68,7 +66,6 @@ enum Phase {
     /// The side has sent nothing yet.
     #[default]
     Fresh,
-    /// A frame's header.
     Header,
     /// The contents of a frame that is copied together.
     Contents(Header),
@@ -82,17 +79,15 @@ enum Phase {
     Gone,
 }
 
-/// A stream.
 struct Stream {
-    /// Its stream number here.
+    /// The stream number that the output uses.
     number: u32,
     sides: [Half; 2],
     asked: Asked,
 }
 
-/// One direction of a stream.
 enum Half {
-    /// Its head is to come.
+    /// Its head has not come.
     Fresh,
     Body(Box<Body>),
     Over,
@@ -175,8 +170,8 @@ impl SessionFilter for Http2 {
 }
 
 impl Session {
-    /// The capture lacks bytes of a side. The session goes on where they are data of a body. Elsewhere it gives the side up, because
-    /// it cannot find the next frame.
+    /// The capture lacks bytes of a side. If they are data of a body, the session goes on. Otherwise it gives the side
+    /// up, because it cannot find the next frame.
     fn gap(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
         let side = usize::from(block.class.direction());
         let missing = block.gap();
@@ -202,18 +197,18 @@ impl Session {
         }
     }
 
-    /// Is this block dealt with?
+    /// Is the rest of this block empty?
     fn is_over(&self, side: usize, offset: usize, len: usize) -> bool {
         match self.sides[side].phase {
             Phase::Gone => true,
-            // The decoder may have more without another byte, and an empty frame needs none.
+            // The decoder may have output left, and an empty frame needs no byte.
             Phase::Data { header, left, .. } => left > 0 && offset >= len && !self.is_pending(side, header.stream),
             Phase::Contents(header) => header.length > 0 && offset >= len,
             _ => offset >= len,
         }
     }
 
-    /// Deals with some of the bytes of a block; gives how many.
+    /// Reads some bytes of a block; returns how many.
     fn step(
         &mut self,
         block: &Descriptor,
@@ -283,7 +278,7 @@ impl Session {
         }
     }
 
-    /// Copies bytes until there are `wanted`; gives how many were taken, and whether that is all of them.
+    /// Copies bytes until there are `wanted`; returns how many were used, and whether that is all.
     fn gather(&mut self, side: usize, bytes: &[u8], wanted: usize, exit: &mut Exit<'_>) -> (usize, bool) {
         let part = &mut self.sides[side].part;
         let used = bytes.len().min(wanted - part.len());
@@ -296,7 +291,7 @@ impl Session {
         (used, is_whole)
     }
 
-    /// What a side says first: the client a preface, the server its settings.
+    /// Reads the first bytes of a side: the client's preface, the server's settings.
     fn first(&mut self, side: usize, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let wanted = if self.is_confirmed { Header::BYTES } else { PREFACE.len() };
         let (used, is_whole) = self.gather(side, bytes, wanted, exit);
@@ -319,7 +314,6 @@ impl Session {
         used
     }
 
-    /// A frame begins.
     fn frame(&mut self, side: usize, header: Header, exit: &mut Exit<'_>) {
         let this = &mut self.sides[side];
         let is_fields = matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION);
@@ -336,7 +330,7 @@ impl Session {
         };
     }
 
-    /// The contents of a frame that was copied together.
+    /// Reads the contents of a frame that was copied together.
     fn contents(
         &mut self,
         block: &Descriptor,
@@ -364,7 +358,7 @@ impl Session {
                 exit.count("http2 heads that another frame cuts", 1);
                 return self.lose(side, exit);
             }
-            // What is promised is a request of the server's own: only the response to it is given.
+            // The server makes up the promised request, so only the response to it is given.
             (kind::PUSH_PROMISE, None) => this.fields = Some((promised, false)),
             _ => this.fields = Some((header.stream, header.has(flag::END_STREAM))),
         }
@@ -385,13 +379,13 @@ impl Session {
             if head.write(text) {
                 self.message(block, stream, is_end, text, exit);
             } else if is_end {
-                // Fields behind a body.
+                // Trailer fields end the body.
                 self.end_half(side, stream, &block.part(block.len, 0), true, exit);
             }
         }
     }
 
-    /// The stream with this number, which is new perhaps; `None` where there is no number for it.
+    /// The stream with this HTTP/2 number, made if it is new; `None` if no stream number is free.
     fn stream(&mut self, id: u32, exit: &mut Exit<'_>) -> Option<&mut Stream> {
         if !self.streams.contains_key(&id) {
             let Some(number) = self.spare.take() else {
@@ -410,7 +404,7 @@ impl Session {
         self.streams.get_mut(&id)
     }
 
-    /// A head: gives its record and begins its body.
+    /// Gives the record of a head and begins its body.
     fn message(&mut self, block: &Descriptor, id: u32, is_end: bool, text: &[u8], exit: &mut Exit<'_>) {
         let side = usize::from(block.class.direction());
         let Some(mut head) = Head::parse(text) else { return exit.count("http2 heads without a first line", 1) };
@@ -444,7 +438,7 @@ impl Session {
         self.forget(id);
     }
 
-    /// Data of a stream; gives how many bytes it took.
+    /// Reads data of a stream; returns how many bytes were used.
     fn data(&mut self, block: &Descriptor, header: Header, bytes: &[u8], offset: usize, exit: &mut Exit<'_>) -> usize {
         let side = usize::from(block.class.direction());
         let left = bytes.len().saturating_sub(offset);
@@ -463,7 +457,7 @@ impl Session {
         end - offset
     }
 
-    /// A direction of a stream is over.
+    /// One direction of a stream ended.
     fn end_half(&mut self, side: usize, id: u32, at: &Descriptor, is_seen: bool, exit: &mut Exit<'_>) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let at = Descriptor { class: Class::of_stream(stream.number, side as u8), ..*at };
@@ -474,7 +468,7 @@ impl Session {
         self.forget(id);
     }
 
-    /// Forgets a stream of which both directions are over.
+    /// Forgets a stream whose directions both ended.
     fn forget(&mut self, id: u32) {
         let is_over = |stream: &Stream| stream.sides.iter().all(|half| matches!(half, Half::Over));
         if self.streams.get(&id).is_some_and(is_over)
@@ -484,7 +478,7 @@ impl Session {
         }
     }
 
-    /// A stream is over before its end.
+    /// Ends a stream early.
     fn end_stream(&mut self, mut stream: Stream, exit: &mut Exit<'_>) {
         for (side, half) in (0u8..).zip(&mut stream.sides) {
             if let Half::Body(body) = half {
@@ -496,7 +490,7 @@ impl Session {
         self.ended.push(stream.number);
     }
 
-    /// Nothing more can be read of a direction.
+    /// Stops reading a direction.
     fn lose(&mut self, side: usize, exit: &mut Exit<'_>) {
         let ids: Vec<u32> = self.streams.keys().copied().collect();
         for id in ids {
@@ -509,7 +503,7 @@ impl Session {
         self.settle(exit);
     }
 
-    /// Charges what the connection keeps; says no, and gives up, where there is no memory for it.
+    /// Charges the memory of the connection. Without memory it gives up and returns `false`.
     fn settle(&mut self, exit: &mut Exit<'_>) -> bool {
         let sides = self.sides.iter().map(|side| side.part.len() + side.block.len() + side.table.bytes());
         let streams = self.streams.values().map(|stream| size_of::<Stream>() + stream.asked.bytes());

@@ -1,5 +1,5 @@
-//! The record of a frame that was dropped, under the names that Suricata's EVE has. Frames of a flow that was stopped before have
-//! none: whoever goes on sending would fill the log.
+//! The record of a dropped frame, with the field names of Suricata's EVE. Later frames of a stopped flow have no
+//! record, because a sender that goes on would fill the log.
 
 use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_vlans};
 use crate::rules::inspector::Inspector;
@@ -8,13 +8,12 @@ use packet::frame;
 use packet::link::LinkType;
 use packet::{Flow, flow};
 
-/// What the records have.
 pub(super) static SCHEMA: Schema = Schema::new(
     "drop",
     &eve_fields![Field::new("drop.len", FieldType::Number), Field::new("drop.reason", FieldType::Text)],
 );
 
-/// Gives the record of a frame. `inspector` knows the flow, where it looked at the frame.
+/// Gives the record of a frame. `inspector` knows its flow if it inspected the frame.
 #[cold]
 pub(super) fn tell(
     row: &mut RowWriter,

@@ -1,5 +1,5 @@
-//! The ends of a stopped TCP connection are told by resets. They are made from the frame that was stopped, and sent by the
-//! devices of the bridge when the frames have gone out that passed before it.
+//! Resets to the ends of a stopped TCP connection. They are built from the stopped frame, and the bridge's devices
+//! send them after the earlier frames that passed.
 
 use crate::parts::edit;
 use crate::parts::received;
@@ -13,24 +13,24 @@ use packet::link::LinkType;
 use packet::tcp;
 use std::time::Duration;
 
-/// Resets that wait at most; further ones are left out, and counted.
+/// Maximum resets that wait; more are left out and counted.
 const WAITING: usize = 2 * BATCH_BLOCKS;
 
-/// Resets wait so long for room in a device.
+/// How long resets wait for room in a device.
 const PATIENCE: Patience = Patience { room: Duration::from_millis(1), all: Duration::from_millis(5) };
 
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// Resets, and the devices that they go out by.
+/// Resets, and the devices that send them.
 pub(super) struct Resets {
     ways: Vec<(String, Sender)>,
-    /// By which device, and the frame.
+    /// The device's index and the frame.
     waiting: Vec<(usize, Vec<u8>)>,
 }
 
 impl Resets {
-    /// Opens these devices; none where there is no bridge, as behind a capture file: no resets are sent then.
+    /// Opens these devices. With none, as behind a capture file, no resets are sent.
     pub fn open(devices: &[String]) -> Result<Resets, ParamError> {
         if devices.is_empty() {
             return Ok(Resets { ways: Vec::new(), waiting: Vec::new() });
@@ -43,7 +43,7 @@ impl Resets {
         Ok(Resets { ways: devices.iter().map(open).collect::<Result<_, ParamError>>()?, waiting: Vec::new() })
     }
 
-    /// Tells the sender of a TCP segment, its receiver, or both. `ends`: the sender, the receiver.
+    /// Queues resets that answer a TCP segment. `ends`: to its sender, to its receiver.
     #[cold]
     pub fn add(&mut self, block: &Descriptor, link: LinkType, ends: [bool; 2], cx: &mut Context<'_>) {
         let name = cx.rings.interface(block).and_then(|interface| interface.name.as_deref());
@@ -60,7 +60,6 @@ impl Resets {
         }
     }
 
-    /// Sends those that wait.
     #[inline]
     pub fn send(&mut self, cx: &mut Context<'_>) {
         if !self.waiting.is_empty() {
@@ -82,12 +81,12 @@ impl Resets {
     }
 }
 
-/// The reset that answers a TCP segment, or goes on in its place. `None` where the frame has none, or a reset itself.
+/// The reset that answers a TCP segment (`back`), or that replaces it. `None` for other frames and for resets.
 fn reset(bytes: &[u8], back: bool) -> Option<Vec<u8>> {
     let read = frame::parse(LinkType::ETHERNET, bytes, bytes.len() as u32).ok()?;
     let segment = read.tcp(bytes).ok().filter(|segment| !segment.flags().rst())?;
     let (network, transport) = (read.network_offset as usize, read.transport_offset as usize);
-    // Behind IPv6 itself alone: what extensions say may not hold for the other way.
+    // IPv6 without extensions only: extension headers may not be valid for the other direction.
     if read.version == 6 && transport != network + 40 {
         return None;
     }
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
     use packet::{checksum::Sum, pseudo};
 
-    /// TCP from 10.0.0.1:1000 to 10.0.0.2:80, sequence 100, acknowledgement 500, behind a tag, with so much payload.
+    /// TCP from 10.0.0.1:1000 to 10.0.0.2:80, sequence 100, acknowledgement 500, with a VLAN tag and `payload` bytes.
     fn segment(flags: u8, payload: usize) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 7, 8, 0, 0x45, 0];
         frame.extend((40 + payload as u16).to_be_bytes());

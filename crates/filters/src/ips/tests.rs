@@ -1,4 +1,4 @@
-//! What passes, what ends and why, without a network.
+//! Frames that pass, frames that end, and the reasons, without a network.
 
 mod around;
 
@@ -13,7 +13,7 @@ const PSH_ACK: u8 = 0x18;
 const RULES: &str = "drop tcp any any -> any any (msg:\"attack\"; flow:to_server; content:\"attack\"; sid:1;)\n\
                      alert tcp any any -> any any (msg:\"seen\"; flow:to_server; content:\"seen\"; sid:2;)\n";
 
-/// A conversation through `ips`, with these parameters.
+/// Runs a conversation through `ips` with these parameters.
 fn run(conversation: &Conversation, more: &[(&str, &str)]) -> Outcome {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(RULES.as_bytes()).unwrap();
@@ -22,7 +22,7 @@ fn run(conversation: &Conversation, more: &[(&str, &str)]) -> Outcome {
     Chain::frames(ETHERNET, &conversation.frames).then(&KIND, &params).run()
 }
 
-/// How many frames passed, and how many ended, by reason.
+/// `passed`: number of frames; `ended`: number of frames by reason.
 fn check(conversation: &Conversation, more: &[(&str, &str)], passed: u64, ended: &[(&str, u64)]) {
     let outcome = run(conversation, more);
     let counters = outcome.counters("ips");
@@ -73,7 +73,7 @@ fn what_a_receiver_refuses_passes_where_that_was_chosen() {
     check(&conversation, &[("fail", "open")], 5, &[]);
 }
 
-/// A frame whose headers go on for longer than anybody's could hide a segment that its receiver takes.
+/// A frame with more headers than are read could hide a segment that its receiver accepts.
 #[test]
 fn headers_that_are_not_read_to_the_end_do_not_pass() {
     let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
@@ -93,7 +93,7 @@ fn headers_that_are_not_read_to_the_end_do_not_pass() {
     check(&conversation, &[("fail", "open")], 4, &[]);
 }
 
-/// What came before too many requests of one segment is no less an attack.
+/// An attack in front of too many requests in one segment is still an attack.
 #[test]
 fn more_transactions_than_are_kept_hide_none() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -101,7 +101,7 @@ fn more_transactions_than_are_kept_hide_none() {
     let mut conversation = talk();
     let text = format!("GET /evil HTTP/1.1\r\n\r\n{}", "GET / HTTP/1.1\r\n\r\n".repeat(70));
     let segment = conversation.segment(0, 0, PSH_ACK, text.as_bytes());
-    // Sent again, it is no better.
+    // A retransmission is dropped too.
     conversation.push(segment.clone()).push(segment);
     let path = file.path().display().to_string();
     let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&KIND, &[("rules", &path)]).run();
@@ -125,7 +125,7 @@ fn what_a_server_ignores_begins_no_other_connection() {
     let plain = conversation.segment(0, 500_000, 0x02, b"");
     conversation.push(early).push(reset).push(plain).send(0, b"t");
     check(&conversation, &[], 7, &[("stopped by a rule", 1)]);
-    // One that the server answers is another connection: its bytes follow nothing.
+    // The server answers the SYN, so another connection begins; its bytes do not continue the first one.
     let mut conversation = talk();
     conversation.send(0, b"att");
     let mut next = Conversation::open(CLIENT, SERVER, 90_000_000);
@@ -136,7 +136,7 @@ fn what_a_server_ignores_begins_no_other_connection() {
     check(&conversation, &[], 8, &[]);
 }
 
-/// A packet in a tunnel is stopped for the ends of the tunnel, too.
+/// A packet in a tunnel is also stopped by rules for the tunnel's ends.
 #[test]
 fn rules_see_both_ends_of_a_tunnel() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -1,7 +1,7 @@
-//! Copies of what a block of a stream ends within: the beginning of a message or line whose rest is in the next block.
-//! One limit holds for all streams of a filter.
+//! Copies of unfinished messages or lines at the end of a block, whose rest is in the next block. One limit covers all
+//! streams of a filter.
 
-/// What one filter keeps of all its streams.
+/// Counts the bytes that one filter keeps of all streams.
 #[derive(Debug)]
 pub(crate) struct Carried {
     bytes: usize,
@@ -9,17 +9,16 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Nothing yet, and this many bytes at most.
+    /// `limit`: maximum bytes.
     pub(crate) const fn new(limit: usize) -> Carried {
         Carried { bytes: 0, limit }
     }
 
-    /// Bytes that are kept.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Copies bytes behind what is kept of one stream; says no where too much is kept already, of all streams.
+    /// Appends a copy of `bytes` to the part of one stream; `false` if the limit of all streams is reached.
     #[must_use]
     pub(crate) fn keep(&mut self, part: &mut Vec<u8>, bytes: &[u8]) -> bool {
         if self.bytes + bytes.len() > self.limit {
@@ -30,7 +29,7 @@ impl Carried {
         true
     }
 
-    /// Forgets what is kept of one stream.
+    /// Frees the part of one stream.
     pub(crate) fn clear(&mut self, part: &mut Vec<u8>) {
         self.bytes -= part.len();
         *part = Vec::new();

@@ -1,4 +1,4 @@
-//! What every record of a stream begins with, under the names Suricata's EVE has for it: when, which flow, who to whom.
+//! The common first fields of records, with EVE's names: time, flow, source and destination.
 
 use filter::prelude::*;
 use filter::record::list_push;
@@ -7,7 +7,7 @@ use packet::flow::{Flow, FlowHasher};
 use packet::frame::protocol;
 use packet::tunnel::stack::Tunnels;
 
-/// The fields of a schema, with the common ones in front: `&eve_fields![Field::new("dns.id", FieldType::Number)]`.
+/// The fields of a schema behind the common ones: `&eve_fields![Field::new("dns.id", FieldType::Number)]`.
 macro_rules! eve_fields {
     ($($field:expr),* $(,)?) => {
         [
@@ -29,10 +29,10 @@ pub(crate) use eve_fields;
 /// Identifiers of VLANs, outermost first.
 pub(crate) static VLAN: Schema = Schema::new("vlan", &[Field::new("", FieldType::Number)]);
 
-/// A list of these is a list of plain texts.
+/// The item of a list of texts.
 pub(crate) static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
-/// The tunnels that a packet was in, outermost first, as the first packet of its flow was.
+/// The tunnels of a flow's first packet, outermost first.
 pub(crate) static TUNNEL: Schema = Schema::new(
     "tunnel",
     &[
@@ -44,7 +44,7 @@ pub(crate) static TUNNEL: Schema = Schema::new(
     ],
 );
 
-/// Begins a row whose schema has the common fields, and sets them: `src_*` is who sent the block of this class.
+/// Begins a row and sets its common fields; `src_*` is the sender of this class.
 pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Option<&StreamFacts>) {
     row.begin();
     row.time("timestamp", time);
@@ -62,7 +62,6 @@ pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Opt
     }
 }
 
-/// Sets `proto`.
 pub(crate) fn set_protocol(row: &mut RowWriter, number: u8) {
     match protocol_name(number) {
         Some(name) => row.text("proto", name),
@@ -70,7 +69,6 @@ pub(crate) fn set_protocol(row: &mut RowWriter, number: u8) {
     };
 }
 
-/// Sets the list `vlan`.
 #[cold]
 pub(crate) fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
     let (mut list, mut id) = (Vec::new(), RowWriter::new(&VLAN));
@@ -81,7 +79,6 @@ pub(crate) fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
     row.rows("vlan", &list);
 }
 
-/// Sets the list `tunnel`.
 #[cold]
 pub(crate) fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
     let (mut list, mut one) = (Vec::new(), RowWriter::new(&TUNNEL));
@@ -102,16 +99,16 @@ pub(crate) fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
     row.rows("tunnel", &list);
 }
 
-/// A number for a connection that is the same in every record of every run over the same packets. 53 bits, as
-/// readers of JSON that know only floating point keep those exactly.
+/// A number for a connection: the same in every record of every run over the same packets. It has 53 bits, which JSON
+/// readers with floating point keep exactly.
 pub(crate) fn flow_id(facts: &StreamFacts) -> u64 {
     flow_number(&facts.flow, facts.start, facts.vlans, facts.tunnels.as_ref())
 }
 
-/// The same for a flow that began at `start` and is no stream.
+/// The same for a flow that began at `start` and is not a stream.
 pub(crate) fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option<&Tunnels>) -> u64 {
-    // The start keeps connections apart that use the same addresses and ports one after the other, VLANs and tunnels those that
-    // use them at a time.
+    // The start tells successive connections with the same addresses and ports apart; VLANs and tunnels tell
+    // simultaneous ones apart.
     let vlans = vlans.ids().iter().map(|id| 1 + u64::from(*id));
     let tunnels = tunnels.map_or(0, |tunnels| {
         let bytes = tunnels.bytes().iter();
@@ -121,7 +118,7 @@ pub(crate) fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option
     FlowHasher::new(start ^ place).hash(flow) >> 11
 }
 
-/// The protocol's name in EVE; `None` where the number says it.
+/// The protocol's name in EVE; `None` if EVE writes the number.
 pub(crate) const fn protocol_name(number: u8) -> Option<&'static str> {
     match number {
         protocol::TCP => Some("TCP"),

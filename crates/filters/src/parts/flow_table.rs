@@ -1,13 +1,13 @@
-//! A bounded table of conversations, found by the addresses and ports of either direction, and by what else keeps them apart
-//! (their *scope*: see `origin`), in lists from the longest
-//! silent to the latest. Not their meaning: what is kept of each is the caller's, and so is when one ends.
+//! A bounded table of conversations. The key is the addresses and ports of either direction plus a *scope* (see
+//! `origin`). Lists order conversations from the longest silent to the latest. The caller owns the state of each, and
+//! decides when it ends.
 //!
-//! For filters that make streams of packets (`tcp`, `udp`). Tiers: finding a known conversation is one hash, one probe
-//! and one comparison, without allocation; beginning one allocates only while the table grows; touching one moves it to
-//! the end of its list, three writes to an array of its own, so that the states of its neighbours stay out of the cache.
+//! Filters that make streams of packets (`tcp`, `udp`) use it. To find a conversation takes one hash, one probe and
+//! one comparison, without allocation. To add one allocates only while the table grows. To touch one moves it to the
+//! end of its list: three writes to a separate array, so that neighbours' states stay out of the cache.
 //!
-//! Hostile traffic: the hash has a random key for each table, so that addresses that collide cannot be chosen, and the
-//! number of entries is bounded by the caller, who asks for [`FlowTable::oldest`] to make room.
+//! Hostile traffic: the hash has a random key per table, so attackers cannot choose colliding addresses. The caller
+//! bounds the number of entries, and asks [`FlowTable::oldest`] to make room.
 
 use packet::flow::{Flow, FlowHasher};
 use std::collections::hash_map::RandomState;
@@ -17,19 +17,19 @@ use std::hash::{BuildHasher, Hasher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(pub u32);
 
-/// Which way a packet goes, compared with the flow under which its conversation stands in the table.
+/// The direction of a packet, relative to the flow that its conversation was added under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// As the flow says.
+    /// As in the flow.
     Forward,
-    /// As its reverse.
+    /// Reversed.
     Back,
 }
 
 /// No entry, neighbour or slot.
 const NONE: u32 = u32::MAX;
 
-/// Places of the index for each entry, at least: chains stay short.
+/// Minimum index places per entry, to keep probes short.
 const SPARSE: usize = 2;
 
 const SMALLEST_INDEX: usize = 64;
@@ -42,7 +42,7 @@ struct Entry<T> {
     state: T,
 }
 
-/// A place in the open-addressed index: which slot, and bits of its hash to look at before the entry itself.
+/// A place in the open-addressed index: a slot, and hash bits that are compared before the entry itself.
 #[derive(Clone, Copy)]
 struct Place {
     tag: u32,
@@ -64,10 +64,9 @@ struct List {
     len: usize,
 }
 
-/// The table, with `LISTS` lists.
 pub(crate) struct FlowTable<T, const LISTS: usize> {
     hasher: FlowHasher,
-    /// A power of two long; probed linearly from the low bits of the hash.
+    /// Its length is a power of two; probed linearly from the low bits of the hash.
     index: Vec<Place>,
     entries: Vec<Option<Entry<T>>>,
     links: Vec<Link>,
@@ -77,12 +76,11 @@ pub(crate) struct FlowTable<T, const LISTS: usize> {
 }
 
 impl<T, const LISTS: usize> FlowTable<T, LISTS> {
-    /// Bytes that a conversation takes at most, once there are many: the index has twice as many places as it must.
+    /// Maximum bytes per conversation in a large table. The index may be twice its minimum.
     #[cfg(test)]
     pub const BYTES_EACH: usize =
         size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Place>() + size_of::<u32>();
 
-    /// An empty table with a random hash key.
     pub fn new() -> Self {
         Self {
             hasher: FlowHasher::new(RandomState::new().build_hasher().finish()),
@@ -95,23 +93,21 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         }
     }
 
-    /// Conversations in it.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Conversations in one list.
     pub fn list_len(&self, list: usize) -> usize {
         self.lists[list].len
     }
 
-    /// Scopes are few or none, or numbers that nobody can choose: a sum spreads them.
+    /// Scopes are few, or attackers cannot choose them, so a sum spreads them well enough.
     #[inline(always)]
     fn hash(&self, flow: &Flow, scope: u64) -> u64 {
         self.hasher.hash(flow).wrapping_add(scope)
     }
 
-    /// The conversation a packet of this flow belongs to.
+    /// The conversation of a packet of this flow.
     #[inline(always)]
     pub fn find(&self, flow: &Flow, scope: u64) -> Option<(Slot, Way)> {
         let hash = self.hash(flow, scope);
@@ -137,7 +133,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         }
     }
 
-    /// Adds a conversation, the latest of its list. The caller has looked: there is none of this flow.
+    /// Adds a conversation at the end of `list`. The caller has checked that its flow is new.
     pub fn insert(&mut self, flow: Flow, scope: u64, list: usize, state: T) -> Slot {
         if (self.len + 1) * SPARSE > self.index.len() {
             self.grow();
@@ -161,7 +157,6 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         Slot(slot)
     }
 
-    /// Takes a conversation out.
     pub fn remove(&mut self, slot: Slot) -> Option<T> {
         let entry = self.entries.get_mut(slot.0 as usize)?.take()?;
         self.unlink(slot.0, usize::from(entry.list));
@@ -171,30 +166,28 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         Some(entry.state)
     }
 
-    /// What is kept of a conversation.
     #[inline]
     pub fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.entries.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.state)
     }
 
-    /// What is kept of a conversation.
     #[inline]
     pub fn get(&self, slot: Slot) -> Option<&T> {
         self.entries.get(slot.0 as usize)?.as_ref().map(|entry| &entry.state)
     }
 
-    /// The flow a conversation was added under.
+    /// The flow that a conversation was added under.
     pub fn flow(&self, slot: Slot) -> Option<&Flow> {
         self.entries.get(slot.0 as usize)?.as_ref().map(|entry| &entry.flow)
     }
 
-    /// The conversation of a list that was not touched for the longest.
+    /// The conversation of a list that was touched longest ago.
     #[inline]
     pub fn oldest(&self, list: usize) -> Option<Slot> {
         Some(self.lists[list].oldest).filter(|slot| *slot != NONE).map(Slot)
     }
 
-    /// Makes a conversation the latest of its list.
+    /// Moves a conversation to the end of its list.
     #[inline(always)]
     pub fn touch(&mut self, slot: Slot) {
         if self.links[slot.0 as usize].newer == NONE {
@@ -206,7 +199,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         }
     }
 
-    /// Makes a conversation the latest of this list.
+    /// Moves a conversation to the end of `list`.
     pub fn move_to(&mut self, slot: Slot, list: usize) {
         if let Some(Some(entry)) = self.entries.get_mut(slot.0 as usize) {
             let from = usize::from(std::mem::replace(&mut entry.list, list as u8));
@@ -258,8 +251,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         self.index[at] = Place { tag: tag_of(hash), slot };
     }
 
-    /// Takes a slot out of the index and closes the gap, so that no place is wasted on what is gone (Knuth, vol. 3, 6.4,
-    /// algorithm R).
+    /// Removes a slot from the index and closes the gap, to waste no places (Knuth, vol. 3, 6.4, algorithm R).
     fn unplace(&mut self, hash: u64, slot: u32) {
         let mask = self.index.len() - 1;
         let mut hole = hash as usize & mask;
@@ -272,7 +264,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
             let Place { slot: other, .. } = self.index[at];
             let Some(entry) = self.entries.get(other as usize).and_then(Option::as_ref) else { break };
             let home = entry.hash as usize & mask;
-            // May it move back to the hole: does its home not lie behind the hole?
+            // It may move to the hole unless its home lies behind the hole.
             if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
                 self.index[hole] = self.index[at];
                 hole = at;
@@ -346,7 +338,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: what was added and not taken out is found, all else is not.
+        /// Against a map: exactly the entries that were added and not removed are found.
         #[test]
         fn behaves_as_a_map(steps in proptest::collection::vec((0u8..3, 0u16..300), 1..2000)) {
             let mut table = FlowTable::<u16, 1>::new();

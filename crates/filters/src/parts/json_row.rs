@@ -1,22 +1,21 @@
-//! Rows as JSON objects, by their schema: `a.b` is b inside a, times are RFC 3339, lists are arrays. Not the values'
-//! texts, which are `json_text`'s.
+//! Rows as JSON objects, by their schema: `a.b` is b inside a, times are RFC 3339, lists are arrays. `json_text`
+//! writes the texts of values.
 //!
-//! What can be known of a schema is worked out once, in [`RowShapes`]; rendering a row then only appends.
-//! A list whose schema has one field without a name is an array of plain values: `["h2","http/1.1"]`. A list may be written as an
-//! object, if its schema says so.
+//! [`RowShapes`] prepares each schema once; rendering a row then only appends. A list whose schema has one field
+//! without a name is an array of plain values: `["h2","http/1.1"]`. A schema may ask for its list as an object.
 
 use crate::parts::json_text;
 use filter::record::{FieldValue, Form, made_with_id, schema_id};
 use filter::{Env, FieldType, Row, Schema};
 use std::sync::Arc;
 
-/// Lists inside lists are rendered to this depth.
+/// Maximum depth of nested lists.
 const LIST_DEPTH: usize = 4;
 
-/// What is said of a message behind its metadata.
+/// The fields of a message after its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageEnd {
-    /// Bytes of body that are there.
+    /// Bytes of body.
     pub length: u64,
     /// `complete`, `truncated` or `gap`.
     pub state: &'static str,
@@ -24,7 +23,7 @@ pub struct MessageEnd {
     pub limited: bool,
 }
 
-/// Appends the state of a message or file, and why it is truncated where a limit did that.
+/// Appends the state of a message or file, and whether a limit truncated it.
 pub(crate) fn append_state(out: &mut Vec<u8>, state: &str, limited: bool) {
     json_text::key(out, "state");
     json_text::text(out, state.as_bytes());
@@ -39,17 +38,17 @@ pub(crate) fn append_state(out: &mut Vec<u8>, state: &str, limited: bool) {
 pub struct RowShapes {
     schemas: Arc<[&'static Schema]>,
     known: Vec<Shape>,
-    /// Place of the one used last in `known`.
+    /// Index in `known` of the last shape used.
     last: usize,
 }
 
 impl RowShapes {
-    /// For rows of the schemas that may come on this plan's edges.
+    /// For rows of the schemas on this plan's edges.
     pub fn new(env: &Env) -> RowShapes {
         RowShapes { schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
     }
 
-    /// Appends the row as one JSON object; false where the bytes are not a row of a known schema.
+    /// Appends the row as one JSON object; `false` if the bytes are no row of a known schema.
     #[inline]
     pub fn append(&mut self, out: &mut Vec<u8>, row: &[u8], end: Option<MessageEnd>) -> bool {
         let Some(shape) = schema_id(row).and_then(|id| self.shape(id)) else { return false };
@@ -75,7 +74,7 @@ impl RowShapes {
     }
 }
 
-/// What can be known of a schema's rendering before there is a row.
+/// The prepared rendering of a schema.
 #[derive(Debug)]
 struct Shape {
     schema: &'static Schema,
@@ -88,7 +87,7 @@ struct Shape {
 
 #[derive(Debug)]
 struct FieldShape {
-    /// The objects it lies in.
+    /// The objects around it.
     parents: Vec<&'static str>,
     /// `"name":`
     key: Vec<u8>,
@@ -115,7 +114,7 @@ impl Shape {
             };
             fields.push(FieldShape { parents, key, same_parents, items });
         }
-        // Only what happened at some time is an event; a measurement such as that of `count` is not.
+        // Only a record with a time is an event; a measurement, such as that of `count`, is not.
         let event_at =
             schema.field("timestamp").map(|time| schema.field("flow_id").map_or(time, |flow| flow.max(time)) + 1);
         let bare = matches!(schema.fields, [field] if field.name.is_empty());
@@ -126,7 +125,7 @@ impl Shape {
         out.push(b'{');
         let message = [self.schema.name];
         let mut open: &[&str] = &[];
-        // `open` is what the field before has as parents, even if that field is not set.
+        // `open` has the parents of the previous field, even if that field is not set.
         let mut as_before = true;
         for (place, field) in self.fields.iter().enumerate() {
             if self.event_at == Some(place) {
@@ -165,7 +164,7 @@ impl Shape {
     }
 }
 
-/// Closes the objects that are open and not wanted, and opens those that are wanted and not open.
+/// Closes objects that are not in `wanted` and opens those that are missing.
 fn change_parents<'a>(out: &mut Vec<u8>, open: &mut &'a [&'a str], wanted: &'a [&'a str]) {
     let common = open.iter().zip(wanted).take_while(|(one, other)| one == other).count();
     out.resize(out.len() + open.len() - common, b'}');

@@ -1,28 +1,27 @@
-//! What sources of live packets share: where packets are copied to before they go down (memory of the worker, used again for
-//! each batch), and what time it is while none come.
+//! Shared by sources of live packets: the memory that packets are copied to (owned by the worker, reused for each
+//! batch), and the clock between packets.
 
 use buffer::live::SlotFlags;
 use buffer::{Interface, SegmentId, ViewId};
 use filter::prelude::*;
 
-/// Packets may still come that were seen so long ago, in ns: by then every reader has looked.
+/// Maximum delay of a packet, ns: by then every reader has polled.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// The time that all packets seen by then have come, ns since 1970 UTC.
+/// All packets seen before this time have come; ns since 1970 UTC.
 pub fn clock() -> u64 {
     capture::clock::real().saturating_sub(LATE_NS)
 }
 
-/// What is known of a packet besides its bytes.
+/// The facts about a packet.
 #[derive(Clone, Copy)]
 pub struct Known {
     /// When it was seen, ns since 1970 UTC.
     pub time: u64,
-    /// Bytes it has here, before any are left out.
+    /// Bytes captured, before `snap_len` cuts them.
     pub len: u32,
-    /// Bytes it had on the wire.
+    /// Bytes on the wire.
     pub wire: u32,
-    /// What else.
     pub flags: SlotFlags,
 }
 
@@ -33,15 +32,15 @@ pub struct Landing {
 }
 
 impl Landing {
-    /// For packets of this link type that come by a device of this name; `snap_len` bytes of each at most, 0 for all.
+    /// For packets of this link type and device. `snap_len`: maximum bytes kept of each, 0 = all.
     pub fn new(device: &str, link_type: u16, snap_len: u32) -> Landing {
         let interface =
             Interface { link_type: Some(link_type), name: Some(device.to_string()), snap_len, ..Interface::default() };
         Landing { interface, memory: None }
     }
 
-    /// Gives a packet on as a block, its bytes copied by `copy`, which says how many, and the packet's class; false where there
-    /// is nothing to give: no room, or `copy` found that they are gone, or not wanted.
+    /// Gives a packet as a block. `copy` copies its bytes and returns their number and the packet's class. `false`: no
+    /// room, or `copy` found the bytes gone or unwanted.
     #[inline(always)]
     pub fn give(
         &self,
@@ -77,21 +76,21 @@ impl Landing {
         self.interface.link_type.unwrap_or_default()
     }
 
-    /// Bytes kept of a packet that has so many.
+    /// Bytes to keep of a packet with `len` bytes.
     fn kept(&self, len: u32) -> usize {
         let snap_len = self.interface.snap_len;
         let len = if snap_len > 0 { len.min(snap_len) } else { len };
         (len as usize).min(buffer::live::words::PACKET_BYTES)
     }
 
-    /// Nothing more is appended: the memory goes as soon as nobody holds any of it.
+    /// Appends nothing more; the memory is freed once no block of it is held.
     pub fn leave(&mut self, cx: &mut Context<'_>) {
         if let Some((segment, _)) = self.memory.take() {
             cx.rings.retire(segment);
         }
     }
 
-    /// The view to append to; what was appended before the last call has gone all the way down, or is held.
+    /// The view to append to. All blocks of earlier calls were processed, or are held.
     pub fn view(&mut self, cx: &mut Context<'_>) -> Result<ViewId, Box<Failure>> {
         if let Some((segment, view)) = self.memory {
             cx.rings.recycle(segment);

@@ -1,8 +1,8 @@
-//! Makes received frames what the wire has: for a source whose frames go on by another device.
+//! Restores received frames to their form on the wire, for a source whose frames go out by another device.
 //!
-//! A host on the other end of a virtual pair leaves checksums open and sends super-frames, as if a device behind it finished and
-//! cut them; and the kernel puts received segments together (GRO). Here open checksums are finished and super-frames are cut
-//! into the segments that they were, or would have become. How that is done is in `packet/offload.rs`.
+//! The host at the other end of a virtual pair leaves checksums open and sends super-frames, as if a device finished
+//! and cut them later. The kernel also merges received segments (GRO). This file finishes open checksums and cuts
+//! super-frames into segments; `packet/offload.rs` does the work.
 
 use super::landing::{Known, Landing};
 use base::limits::SUPER_FRAME_SEGMENTS;
@@ -13,10 +13,10 @@ use driver::frame::OpenChecksum;
 use filter::prelude::*;
 use packet::offload::{Cut, Segments, finish_checksum};
 
-/// Makes frames whole, and counts.
+/// Restores frames, and counts.
 #[derive(Debug, Default)]
 pub struct OnWire {
-    /// A super-frame, its tag put back. Kept from frame to frame.
+    /// A super-frame with its tag put back; the buffer is reused.
     whole: Vec<u8>,
     finished: u64,
     cut: u64,
@@ -74,7 +74,7 @@ impl OnWire {
         self.cut += 1;
     }
 
-    /// What became of the frames, once at the end.
+    /// Counts the outcomes, once at the end.
     pub fn account(&self, cx: &mut Context<'_>) {
         for (event, count) in [("checksums finished", self.finished), ("super-frames cut into segments", self.cut)] {
             if count > 0 {
@@ -85,7 +85,7 @@ impl OnWire {
             [("an open checksum of a sort not known", self.open), ("a super-frame of a sort not known", self.uncut)]
         {
             if count > 0 {
-                // They were taken when they came.
+                // They were counted as taken when they came.
                 cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
                 cx.drop(count, why);
             }

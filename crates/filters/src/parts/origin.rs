@@ -1,5 +1,4 @@
-//! Where packets come from, as far as that keeps flows apart that have the same addresses and ports: the tunnels that they
-//! were in, which their view says, and the VLANs that they are in.
+//! Keeps flows apart that have the same addresses and ports, by their tunnels (from their view) and VLANs.
 
 use super::select::{Links, ViewKey};
 use buffer::BlockTable;
@@ -10,33 +9,33 @@ use packet::link::LinkType;
 use packet::tunnel::stack::{self, Tunnels};
 use std::hash::{BuildHasher, RandomState};
 
-/// Words of the parameters that say whether they do.
+/// The words of both parameters.
 pub(crate) const WORDS: [&str; 2] = ["apart", "ignore"];
 
-/// Do flows in different tunnels stay apart?
+/// Are flows in different tunnels kept apart?
 pub(crate) const TUNNEL: Param =
     Param::new("tunnel", ParamType::Choice(&WORDS), "keep flows apart that are in different tunnels, or ignore that")
         .default("apart");
 
-/// The same of VLANs.
+/// Are flows in different VLANs kept apart?
 pub(crate) const VLAN: Param =
     Param::new("vlan", ParamType::Choice(&WORDS), "keep flows apart that are in different VLANs, or ignore that")
         .default("apart");
 
-/// What is known of a block's view.
+/// The facts about a view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// What the first byte of its packets is.
+    /// The link type of its packets.
     pub link: LinkType,
-    /// A number for the tunnels that they were in, the same for both directions; 0 for none.
+    /// A number for the tunnels around its packets, the same for both directions; 0 = none.
     tunnel: u64,
-    /// Which of two devices they came by, where that is asked for: is it the first?
+    /// Did its packets come by the first of two devices? `None`: not asked for.
     came_by_first: Option<bool>,
 }
 
 impl Origin {
-    /// What keeps packets apart that claim to come from the other side of two devices: the packets of a flow come by one of them and
-    /// those that answer by the other, and whoever sends both by one has a flow of its own.
+    /// Separates flows by the devices of their directions: packets come by one device, answers by the other. A host
+    /// that sends both directions by one device gets a separate flow, so it cannot pose as the other side.
     #[inline]
     pub fn crossing(self, flow: &Flow) -> u64 {
         const OTHER_WAY: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -45,11 +44,11 @@ impl Origin {
     }
 }
 
-/// Tells origins apart.
+/// Finds the origin of blocks.
 pub(crate) struct Origins {
     tunnels: bool,
     vlans: bool,
-    /// Whoever does not know its key cannot choose tunnels whose numbers collide.
+    /// A secret key, so that attackers cannot choose tunnels whose numbers collide.
     hasher: RandomState,
     last: Option<(ViewKey, Origin)>,
     key: Vec<u8>,
@@ -71,7 +70,7 @@ impl Origins {
         }
     }
 
-    /// Tells as well by which of these devices packets came, where there are two.
+    /// With two devices, also tells which of them packets came by.
     pub fn between(mut self, devices: &[String]) -> Origins {
         if let [first, _] = devices {
             self.first = Some(first.clone());
@@ -79,13 +78,13 @@ impl Origins {
         self
     }
 
-    /// Another batch begins: its views may be others of the same names.
+    /// Forgets the last view: in another batch its name may mean another one.
     #[inline]
     pub fn begin_batch(&mut self) {
         self.last = None;
     }
 
-    /// The origin of a block, where its view holds frames.
+    /// The origin of a block; `None` if its view holds no frames.
     #[inline]
     pub fn of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<Origin> {
         match self.last {
@@ -101,7 +100,7 @@ impl Origins {
             Some(tunnels) if self.tunnels => {
                 self.key.clear();
                 stack::append_key(tunnels, &mut self.key);
-                // 0 is for none.
+                // 0 means no tunnel.
                 self.hasher.hash_one(&self.key) | 1
             }
             _ => 0,
@@ -112,7 +111,7 @@ impl Origins {
         Some(origin)
     }
 
-    /// What keeps a flow apart from another with the same addresses and ports; 0 for one in no tunnel and no VLAN.
+    /// The scope of a flow: a number that tells flows of the same addresses and ports apart; 0: no tunnel and VLAN.
     #[inline]
     pub fn scope(&self, origin: Origin, vlans: Vlans) -> u64 {
         if vlans.count() == 0 || !self.vlans {
@@ -120,14 +119,15 @@ impl Origins {
         }
         let [first, second] = [0, 1].map(|at| u64::from(vlans.ids().get(at).copied().unwrap_or(0)));
         let tags = u64::from(vlans.count()) << 24 | first << 12 | second;
-        // No two tags give the same: the product with an odd number does not, nor does what its halves are joined to.
+        // Different tags give different results: the product with an odd number and the xor of its halves are
+        // reversible.
         let product = tags.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         origin.tunnel ^ product ^ product >> 32
     }
 }
 
-/// What records say of a packet's origin: the VLANs that it is in, and the tunnels that it was in. A tunnel below IP has no
-/// frame inside of it that could have tags of its own: those in front of it count.
+/// The VLANs and tunnels of a packet, for records. A tunnel below IP carries no frame with tags of its own, so the
+/// tags outside of it count.
 pub(crate) fn facts_of(rings: &BlockTable, block: &Descriptor, vlans: Vlans) -> (Vlans, Option<Tunnels>) {
     let tunnels = rings.interface(block).and_then(|interface| Tunnels::new(interface.tunnels.clone()?));
     let below = tunnels.as_ref().and_then(|tunnels| tunnels.layers().last()).filter(|layer| layer.addresses.is_none());

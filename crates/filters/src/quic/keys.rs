@@ -1,5 +1,5 @@
-//! The keys of Initial packets (RFC 9001, 5), and decryption with them. They protect from mistakes, not from
-//! readers: whoever sees the packets can make them.
+//! The keys of Initial packets (RFC 9001, 5), and decryption with them. They protect against errors, not against
+//! readers: anyone who sees the packets can derive them.
 
 use aes::Aes128;
 use aes_gcm::aead::generic_array::GenericArray;
@@ -10,10 +10,10 @@ use hkdf::Hkdf;
 use packet::quic::{Initial, Version};
 use sha2::Sha256;
 
-/// Bytes of what stands behind the contents and shows that they are what was sent.
+/// The authentication tag behind the contents.
 const TAG_BYTES: usize = 16;
 
-/// Whose packets keys are for.
+/// The sender of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -28,7 +28,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of a side, where the client's first packet has this identifier of the server.
+    /// The keys of a side. `target`: the server's identifier in the client's first packet.
     pub(crate) fn of(version: Version, target: &[u8], side: Side) -> Option<Keys> {
         let initial = Hkdf::<Sha256>::new(Some(version.salt), target);
         let secret: [u8; 32] = expand(&initial, if side == Side::Client { "client in" } else { "server in" })?;
@@ -43,7 +43,7 @@ impl Keys {
         })
     }
 
-    /// Decrypts a packet's frames into `out`; says whether the keys are its keys.
+    /// Decrypts a packet's frames into `out`; `false` if the keys are not the packet's.
     pub(crate) fn decrypt(&self, initial: &Initial<'_>, out: &mut Vec<u8>) -> bool {
         out.clear();
         out.extend_from_slice(initial.packet);
@@ -85,7 +85,7 @@ fn expand<const N: usize>(secret: &Hkdf<Sha256>, label: &str) -> Option<[u8; N]>
 pub(crate) mod tests {
     use super::*;
 
-    /// Encrypts frames as a client does, in a packet with the number 2: what RFC 9001, A.2 shows.
+    /// Encrypts frames like the client of RFC 9001, A.2, in a packet with the number 2.
     pub(crate) fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
         let version = Version::of(1).unwrap();
         let keys = Keys::of(version, target, Side::Client).unwrap();
@@ -106,7 +106,7 @@ pub(crate) mod tests {
         packet
     }
 
-    /// The packet of RFC 9001, A.2, by its first bytes and its last.
+    /// The packet of RFC 9001, A.2: its first and last bytes.
     #[test]
     fn as_the_rfc_has_it() {
         let hello = "060040f1010000ed0303ebf8fa56f12939b9584a3896472ec40bb863cfd3e86804fe3a47f06a2b69484c00000413011302010000c0\

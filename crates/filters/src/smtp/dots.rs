@@ -1,39 +1,45 @@
-//! A mail behind DATA: where it ends, and the dots that its sender put in front of lines (RFC 5321, 4.5.2).
+//! The bytes of a mail after DATA: its end, and the dots that its sender stuffed at line starts (RFC 5321, 4.5.2).
 //!
-//! A line ends with a line feed here, whether a carriage return stands before it or not: servers differ, and most take
-//! both.
+//! A line ends with LF, with or without CR before it: servers differ, and most accept both.
 
 use memchr::memchr_iter;
 
-/// Where in the mail the next byte is.
+/// The position of the next byte. `Start` and `Inside` never end a mail: a line must hold a single dot.
+///
+/// | from | LF | CR | dot | other |
+/// |---|---|---|---|---|
+/// | `Start` | `Start` | `Inside` | `Dot` | `Inside` |
+/// | `Inside` | `Start` | `Inside` | `Inside` | `Inside` |
+/// | `Dot` | end of the mail | `Return` | `Inside` | `Inside` |
+/// | `Return` | end of the mail | `Inside` | `Inside` | `Inside` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Dots {
     /// At the start of a line.
     #[default]
     Start,
-    /// Behind it.
+    /// Inside a line.
     Inside,
-    /// Behind a dot at the start of a line.
+    /// After a dot at the start of a line.
     Dot,
-    /// Behind that dot and a carriage return.
+    /// After that dot and a carriage return.
     Return,
 }
 
-/// What to do next with the bytes.
+/// What to do with the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// A carriage return that came before belongs to the mail.
+    /// The mail gets a carriage return that an earlier block ended with.
     pub(crate) is_return: bool,
-    /// So many bytes belong to it.
+    /// Number of bytes of the mail.
     pub(crate) body: usize,
-    /// So many behind them do not.
+    /// Number of bytes to skip after them.
     pub(crate) skip: usize,
     /// The mail is over.
     pub(crate) is_end: bool,
 }
 
 impl Dots {
-    /// Looks at the next bytes, of which there is one at least. Each call uses a byte, or leaves a state in which the next does.
+    /// Reads the next bytes, at least one. Each call uses a byte, or leaves a state in which the next call does.
     pub(crate) fn step(&mut self, bytes: &[u8]) -> Step {
         let nothing = Step { is_return: false, body: 0, skip: 0, is_end: false };
         let over = Step { skip: 1, is_end: true, ..nothing };
@@ -59,7 +65,7 @@ impl Dots {
         }
     }
 
-    /// Goes on to the next dot at the start of a line.
+    /// Reads up to the next dot at the start of a line.
     fn run(&mut self, bytes: &[u8]) -> Step {
         *self = Dots::Inside;
         for end in memchr_iter(b'\n', bytes) {
@@ -80,7 +86,7 @@ impl Dots {
 mod tests {
     use super::*;
 
-    /// The mail, and what is left behind it, of bytes that come in blocks of this size.
+    /// The mail, and the bytes left behind it, from blocks of `size` bytes.
     fn read(bytes: &[u8], size: usize) -> (Vec<u8>, Option<Vec<u8>>) {
         let (mut dots, mut mail, mut at) = (Dots::default(), Vec::new(), 0);
         for block in bytes.chunks(size) {

@@ -16,7 +16,6 @@ fn records(pieces: Vec<Piece>) -> Vec<Value> {
     outcome.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["smtp"].take()).collect()
 }
 
-/// Bodies of messages, one after the other.
 fn bodies(outcome: &Outcome) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     for block in &outcome.blocks {
@@ -63,9 +62,9 @@ fn mails() {
     assert_eq!(bodies(&outcome), [b"Subject: x\r\n\r\n.dot\r\n"]);
     assert!(outcome.blocks.iter().filter(|block| !block.descriptor.has(Flags::META)).count() >= 2);
     assert_eq!(outcome.counters("smtp").blocks_rejected, 0);
-    // No end, and none of it.
+    // Without an end, and with no byte of the mail.
     assert_eq!(records(conversation(b"Subject")), [mail(7, "truncated")]);
-    // Another one behind it.
+    // Another mail behind it.
     let two = conversation(b"x\r\n.\r\nMAIL FROM:<>\r\nRSET\r\nQUIT\r\n");
     let second = json!({"helo": "me.example", "mail_from": "<>", "length": 0, "state": "complete"});
     assert_eq!(records(two), [mail(3, "complete"), second]);
@@ -103,16 +102,16 @@ fn a_mail_is_refused_whatever_replies_the_capture_lacks() {
     ];
     // Without a greeting.
     assert_eq!(records(refused.to_vec()), [mail(0, "complete")]);
-    // With one that comes late.
+    // With a late greeting.
     let mut late = refused.to_vec();
     late.insert(1, piece(1, b"220-mx\r\n220 ESMTP\r\n"));
     assert_eq!(records(late), [mail(0, "complete")]);
-    // The reply to HELO is missing, and those to the receivers.
+    // The replies to HELO and to the receivers are missing.
     let mut missing = refused.to_vec();
     missing.remove(1);
     missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n554 no\r\n", 30);
     assert_eq!(records(missing.clone()), [mail(0, "complete")]);
-    // It was the last receiver that the server refused.
+    // The server refused the last receiver.
     missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n550 no\r\n354 go\r\n", 30);
     missing[3] = piece(0, b"RSET\r\n.\r\nQUIT\r\n");
     assert_eq!(records(missing), [mail(6, "complete")]);
@@ -162,7 +161,7 @@ fn a_gap_in_a_mail_does_not_lose_the_command_behind_it() {
     check(b"DATA\r\nabc", 5, b"\r\n.\r\nMAIL FROM:<x>\r\n", &[mail(5, "gap"), second.clone()]);
     check(b"BDAT 9 LAST\r\nabc", 4, b"deMAIL FROM:<x>\r\n", &[mail(5, "gap"), second.clone()]);
     check(b"BDAT 9 LAST\r\nabc", 6, b"MAIL FROM:<x>\r\n", &[mail(3, "gap"), second.clone()]);
-    // The gap goes on behind the chunk, in a command.
+    // The gap extends behind the chunk into a command.
     check(b"BDAT 9 LAST\r\nabc", 8, b"OP\r\nMAIL FROM:<x>\r\n", &[mail(3, "gap"), second]);
 }
 
@@ -185,7 +184,7 @@ fn what_is_not_smtp_is_rejected() {
 }
 
 proptest! {
-    /// However the client's bytes are cut into segments, the mails are the same.
+    /// Mails do not depend on how the client's bytes are cut into segments.
     #[test]
     fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..160, 0..12)) {
         let bytes = [HELLO, ENVELOPE, b"DATA\r\na\r\n.\rb\r\n..\r\n.\r\nMAIL FROM:<x>\r\nBDAT 3 LAST\r\n.\r\nQUIT\r\n"].concat();

@@ -1,14 +1,17 @@
-//! Segments in, blocks out: what a segment means for its connection. Data goes on to `order.rs`, beginnings and ends to
-//! `lifetime.rs`.
+//! Segments in, blocks out: what a segment means for its connection. `order.rs` handles its data, `lifetime.rs`
+//! beginnings and ends.
 //!
 //! Tiers:
-//! 1. *calm* — both directions have begun, nothing is held and nothing ends: an acknowledgement is noted, data that is
-//!    next is given as a crop of its frame. Nearly every segment.
-//! 2. *careful* — SYN, FIN, RST, data that came before or after its turn, a second copy of data.
+//! 1. *calm* — both directions have begun, nothing is held and nothing ends: an acknowledgement is noted, and the next
+//!    data is given as a crop of its frame. Nearly every segment.
+//! 2. *careful* — SYN, FIN, RST, early or late data, retransmitted data.
 //! 3. *begin, end, make room* — once for each connection.
 //!
-//! Holes are given up on when the other side has acknowledged the missing bytes and `gap_wait` has passed (then the
-//! capture lost them, and nobody will send them again), when too much is held, and when the connection ends.
+//! A hole is given up in three cases:
+//! * the other side has acknowledged the missing bytes and `gap_wait` has passed: the capture lost them, and the
+//!   sender will not repeat them;
+//! * too much is held;
+//! * the connection ends.
 
 use super::conflict::{Conflict, Conflicts, Differs};
 use super::connection::{Connection, PHASES, Phase, Successor, Syn};
@@ -30,35 +33,35 @@ use filter::prelude::*;
 use packet::Flow;
 use std::collections::VecDeque;
 
-/// What the request says, and what is allowed.
+/// Settings and limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Connections in the table.
+    /// Maximum connections in the table.
     pub connections: usize,
-    /// Ended ones among them.
+    /// Maximum ended connections among them.
     pub remembered: usize,
-    /// Pieces held of one direction.
+    /// Maximum pieces held of one direction.
     pub held_per_direction: usize,
-    /// Pieces held in all.
+    /// Maximum pieces held in all.
     pub held: usize,
-    /// Silence after which a connection is over, ns.
+    /// Silence after which a connection ends, ns.
     pub idle: u64,
-    /// Time after which acknowledged missing bytes are given up on, ns.
+    /// Time after which acknowledged missing bytes are given up, ns.
     pub gap_wait: u64,
-    /// Bytes held at most.
+    /// Maximum bytes held.
     pub memory: u64,
-    /// Whose bytes count where two segments that wait overlap.
+    /// Whose bytes count where two waiting segments overlap.
     pub policies: Policies,
     pub checksums: Checksums,
-    /// Leave out what the receiver would not take; checksums have their own word.
+    /// Leave out segments that the receiver would drop; `checksums` is separate.
     pub check: bool,
     /// Urgent bytes stay in the stream.
     pub urgent_inline: bool,
-    /// Data that its receiver should have dropped waits until that one shows that it did not; else it is dropped at once, as
-    /// whoever stands between the two can see to. That one drops as well what finds no room, and what comes again when it is
-    /// forgotten: to make room is to forget bytes that passed.
+    /// `true`: data that its receiver should have dropped waits in doubt until the receiver shows that it took it.
+    /// `false`, for a filter between the two ends (`ips`): such data is dropped at once. That filter also drops data
+    /// that finds no room, and retransmissions of forgotten data, because making room would forget bytes that passed.
     pub doubts: bool,
-    /// Bytes that were given and that are kept to compare with them what comes again; 0: none.
+    /// Maximum bytes of given data kept to compare retransmissions with; 0 = none.
     pub keep_given: u64,
     /// Note each conflict, for [`Assembler::take_conflicts`].
     pub conflicts: bool,
@@ -85,16 +88,15 @@ impl Default for Settings {
     }
 }
 
-/// All connections.
 pub(crate) struct Assembler {
     pub(super) settings: Settings,
     pub(super) table: FlowTable<Connection, PHASES>,
     pub(super) held: Held,
-    /// What waits in doubt.
+    /// Data in doubt.
     pub(super) doubtful: Held,
     pub(super) given: Given,
     pub(super) conflicts: Conflicts,
-    /// Directions with a hole, by the time at which it is to be looked at; one entry for each direction at most.
+    /// (time of the check, direction, sequence) of directions with a hole; at most one entry each.
     pub(super) holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
     pub(super) watched: Vec<bool>,
@@ -117,14 +119,14 @@ impl Assembler {
         }
     }
 
-    /// The number of the connection that packets of this flow belong to, and which way they go.
+    /// The number of the connection of this flow's packets, and their direction.
     pub fn stream_of(&self, flow: &Flow, scope: u64) -> Option<(u32, Way)> {
         let (slot, way) = self.table.find(flow, scope)?;
         Some((self.table.get(slot)?.number, way))
     }
 
-    /// Looks at the checksum of a segment that is to be taken, where checksums count; `bytes` are those of its frame. One that
-    /// the frame's source knows to be unfinished is not summed.
+    /// Verifies a segment's checksum, if checksums count; `bytes` are its frame. A checksum that the source marked as
+    /// unfinished is not computed.
     #[inline]
     pub fn check(&self, segment: &mut Segment, frame: &Descriptor, bytes: &[u8]) {
         match self.settings.checksums {
@@ -134,13 +136,12 @@ impl Assembler {
         }
     }
 
-    /// The conflicts of the segment that came last; their blocks can be read until the batch ends.
+    /// The conflicts of the last segment; their blocks can be read until the batch ends.
     pub fn take_conflicts(&mut self) -> impl Iterator<Item = Conflict> {
         self.conflicts.found.drain(..)
     }
 
-    /// Takes a segment, which lies in `frame`; says whether its bytes contradict others of the same places. An error is why
-    /// it was dropped.
+    /// Takes a segment in `frame`; returns whether its bytes contradict earlier ones. The error is why it was dropped.
     #[inline(always)]
     pub fn segment(
         &mut self,
@@ -212,7 +213,7 @@ impl Assembler {
         }
         if segment.flags.syn() {
             let judged = connection.judge(side, segment);
-            // A server ignores most SYNs of a connection that it has. Who stands in front of it waits for its answer.
+            // A server ignores most SYNs on an existing connection. Without doubts, the server's answer decides.
             let is_believed = self.settings.doubts || connection.is_confirmed_by(side, segment);
             match if judged == Syn::Another && !is_believed { Syn::Doubtful } else { judged } {
                 Syn::Again => {}
@@ -290,7 +291,7 @@ impl Assembler {
         // Payload of a reset is text for people, not part of the stream (RFC 9293, 3.5.3).
         let is_known = own.start == Start::Known;
         let is_far = is_known && !is_near(own.ahead(segment.sequence));
-        // Receivers challenge one that lies elsewhere in their window (RFC 5961, 3.2).
+        // A receiver challenges a reset elsewhere in its window (RFC 5961, 3.2).
         let is_challenged = !self.settings.doubts && is_known && own.ahead(segment.sequence) != 0;
         if is_far || is_challenged || (self.settings.check && !connection.takes_reset(side, segment, end)) {
             cx.count("resets ignored", 1);
@@ -299,14 +300,13 @@ impl Assembler {
         connection.reset = true;
         let (_, other) = connection.sides(side);
         let position = other.position(segment.acknowledgment);
-        // It says what its sender had, which may be what is in doubt.
+        // A reset acknowledges what its sender had, which may be the data in doubt.
         if segment.flags.ack() && position <= self.doubtful.end(lane(slot, 1 - side)) {
             other.acked = other.acked.max(position);
         }
     }
 
-    /// After anything changed: gives up on holes whose time has come, gives last blocks, moves the connection to the
-    /// list it belongs to now.
+    /// Completes any change: gives up holes that are due, gives last blocks, moves the connection to the right list.
     pub(super) fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
         for side in 0..2 {
             let Some(connection) = self.table.get(slot).filter(|it| it.phase != Phase::Ended) else { return };
@@ -353,12 +353,12 @@ impl Assembler {
     }
 }
 
-/// An empty block to say that a direction is over.
+/// An empty block that marks the end of a direction.
 pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
     Descriptor { time, ..cx.own.block(0, 0) }
 }
 
-/// Counts bytes that were given and are not compared with any more, though their connection goes on.
+/// Counts given bytes that can no longer be compared, although their connection goes on.
 #[inline]
 pub(super) fn count_forgotten(bytes: u64, cx: &mut Context<'_>) {
     if bytes > 0 {

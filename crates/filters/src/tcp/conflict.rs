@@ -1,16 +1,16 @@
-//! Two different bytes for one place of a stream: noticed where a segment is compared with what waits, and with what was given,
-//! as far as that is remembered. Whose bytes count is not said here.
+//! Different bytes for one place of a stream. They are noticed when a segment is compared with data that waits, or
+//! with remembered data that was given. Which bytes count is decided elsewhere.
 
 use super::piece::{Piece, differing};
 use buffer::BlockTable;
 use filter::prelude::*;
 
-/// What the bytes of a segment were to those of the same places that came before.
+/// How a segment's bytes compare with earlier ones of the same places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differs {
-    /// They differ from some that were waiting.
+    /// They differ from bytes that waited.
     pub held: bool,
-    /// They differ from some that were given: whoever reads the stream has others than the receiver may have.
+    /// They differ from bytes that were given: the stream's reader may have other bytes than the receiver.
     pub given: bool,
 }
 
@@ -28,24 +28,23 @@ pub(crate) struct Conflict {
     pub other: Descriptor,
 }
 
-/// What the segment under way has shown.
+/// The findings of the current segment.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts {
     pub differs: Differs,
-    /// The places, where somebody wants them; whoever does takes them out after each segment.
+    /// The places, if `are_wanted`; the caller takes them after each segment.
     pub found: Vec<Conflict>,
     pub are_wanted: bool,
-    /// Bytes that differ.
     pub bytes: u64,
 }
 
 impl Conflicts {
-    /// Another segment.
+    /// Forgets the findings of the last segment.
     pub fn begin(&mut self) {
         (self.differs, self.bytes) = (Differs::default(), 0);
     }
 
-    /// Compares two pieces of one range, of which one counts; `offset` is where that range begins in its stream.
+    /// Compares two pieces of one range, of which `taken` counts. `offset`: where the range begins in the stream.
     pub fn see(&mut self, class: Class, offset: u64, taken: &Piece, other: &Piece, rings: &BlockTable) -> bool {
         let bytes = differing(taken, other, rings);
         if bytes == 0 {

@@ -1,71 +1,79 @@
-//! What is kept of one connection, and what a SYN means for it. How its segments become blocks is `assembler.rs`.
+//! The state of a connection, and the meaning of a SYN for it. `assembler.rs` turns its segments into blocks.
 
 use super::direction::{Direction, NEAR, Start};
 use super::segment::Segment;
 
-/// Which list of the table a connection stands in: each has a time of its own after which the silent are over.
+/// The table's list that a connection is in. Each list has its own time of silence after which its connections end.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | (new) | `Opening`, `Open` | a SYN, or data without one |
+/// | `Opening` | `Open` | data came, or the client acknowledged the server's SYN |
+/// | `Opening`, `Open` | `Closing` | a reset, both FINs, or a FIN towards a side that was never seen |
+/// | `Closing` | `Open` | later data, or a SYN, shows that the reset or FIN was forged |
+/// | any | `Ended` | both FINs are acknowledged, silence, eviction, the next connection, the end of the run |
+///
+/// `Ended` is never left: the stream number may belong to another connection, which gets its own entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Only SYNs were seen.
     Opening = 0,
-    /// Under way.
     Open = 1,
-    /// Reset, or both sides are done, but nothing confirms it.
+    /// Reset or ended by both sides, but not confirmed.
     Closing = 2,
-    /// Over: kept to know late packets, and the next connection between the same ports.
+    /// Ended. Kept to recognize late packets, and the next connection between the same ports.
     Ended = 3,
 }
 
 pub(super) const PHASES: usize = 4;
 
-/// One connection. Direction 0 is from the client to the server.
+/// Direction 0 is from the client to the server.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Its stream number.
     pub number: u32,
     pub directions: [Direction; 2],
-    /// When its latest segment came, by the clock, ns.
+    /// When its last segment came, by the clock, ns.
     pub last_seen: u64,
-    /// The time that segment was captured, ns since 1970 UTC.
+    /// When that segment was captured, ns since 1970 UTC.
     pub last_time: u64,
-    /// In which run of blocks it came, where there are shares: [`filter::Order::sequence`].
+    /// The run of blocks that it came in, where filters have shares: [`filter::Order::sequence`].
     pub touched: u64,
     pub phase: Phase,
-    /// By direction: it has begun, and nothing is held and nothing ends in either, so that data that is next can be given
-    /// at once.
+    /// By direction: its next data can be given at once, because both directions have begun, hold nothing and do not
+    /// end.
     pub calm: [bool; 2],
     /// It was reset, and no data has come since.
     pub reset: bool,
-    /// How many connections with the same addresses and ports came before it.
+    /// How many connections with the same addresses and ports came before.
     pub reuse: u32,
-    /// What may be the next connection, if somebody confirms it.
+    /// The next connection, if it is confirmed.
     pub successor: Option<Successor>,
 }
 
-/// A connection between the same ports of which nobody knows yet whether it is real: its SYN, or its data, came out of
-/// the window, where anybody could have put it.
+/// A possible new connection between the same ports. Its SYN or data came from outside the window, where anyone could
+/// have forged it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Successor {
-    /// From which side.
+    /// Its sender's side.
     pub side: usize,
-    /// Sequence number of what follows.
+    /// Sequence number of the byte after it.
     pub next: u32,
     /// It was a SYN.
     pub syn: bool,
 }
 
-/// What a SYN means.
+/// The meaning of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syn {
-    /// The one that is known, once more.
+    /// A repetition of the known SYN.
     Again,
-    /// It says where its direction begins.
+    /// It tells where its direction begins.
     Begins,
     /// It came late: its direction has begun.
     Late,
     /// It begins another connection.
     Another,
-    /// It may begin another connection, or be forged: the endpoints would ignore it (RFC 5961, 4).
+    /// It may begin another connection or be forged: the endpoints would ignore it (RFC 5961, 4).
     Doubtful,
 }
 
@@ -92,7 +100,7 @@ impl Connection {
         if side == 0 { (client, server) } else { (server, client) }
     }
 
-    /// A SYN says where this side's direction begins, and more.
+    /// Applies a SYN: the start of this side's direction, and its options.
     pub fn begin_by(&mut self, side: usize, segment: &Segment) {
         let own = &mut self.directions[side];
         own.begin_at(segment.data_sequence());
@@ -102,7 +110,7 @@ impl Connection {
         self.shift_by(side, segment.shift);
     }
 
-    /// A SYN says by how much its sender's windows are shifted: they are where both sides can (RFC 7323, 2.2).
+    /// Notes the window shift in a SYN. Shifts count only if both sides offer them (RFC 7323, 2.2).
     pub fn shift_by(&mut self, side: usize, shift: Option<u8>) {
         self.directions[side].shift.said = shift;
         if self.directions.iter().all(|direction| direction.syn) {
@@ -113,18 +121,18 @@ impl Connection {
         }
     }
 
-    /// Has everything been said that both sides have to say?
+    /// Did both sides end, or one reset?
     pub fn is_over(&self) -> bool {
         self.reset || self.directions.iter().all(|direction| direction.fin.is_some())
     }
 
-    /// Notes what may be the next connection.
+    /// Notes a possible next connection.
     pub fn suspect(&mut self, successor: Successor) {
         self.successor = Some(successor);
         self.calm = [false; 2];
     }
 
-    /// Works out [`calm`](Connection::calm).
+    /// Computes [`calm`](Connection::calm).
     pub fn calm_down(&mut self) {
         let quiet = self.phase == Phase::Open
             && self.successor.is_none()
@@ -139,7 +147,6 @@ impl Connection {
         ];
     }
 
-    /// What does this SYN mean?
     pub fn judge(&self, side: usize, segment: &Segment) -> Syn {
         let own = &self.directions[side];
         let first = segment.data_sequence();
@@ -161,8 +168,8 @@ impl Connection {
         }
     }
 
-    /// Does this segment say that the successor is real? Where both sides are seen the other one has to answer it; where
-    /// one is seen, it has to go on with it.
+    /// Does this segment confirm the successor? If both sides are seen, the other side has to answer it. If one is
+    /// seen, it has to continue it.
     pub fn is_confirmed_by(&self, side: usize, segment: &Segment) -> bool {
         let Some(successor) = self.successor else { return false };
         if successor.side == side {
@@ -174,7 +181,7 @@ impl Connection {
         segment.flags.ack() && !segment.flags.rst() && answers && (segment.flags.syn() || !of_this)
     }
 
-    /// Does data with this sequence number go on from the successor's SYN, and not from what is expected?
+    /// Does data with this sequence number continue the successor's SYN, and not this connection?
     pub fn is_of_successor(&self, side: usize, sequence: u32) -> bool {
         let follows = |successor: Successor| {
             let behind = i64::from(sequence.wrapping_sub(successor.next));

@@ -1,7 +1,7 @@
-//! One direction of a connection: what is expected next, what the other side has acknowledged, and how blocks leave.
+//! One direction of a connection: the next byte, the acknowledged bytes, and the output of blocks.
 //!
-//! Positions are 64 bits and never wrap; their low 32 bits are the sequence number (RFC 9293, 3.4). A sequence number is
-//! given the position nearest to one that is known (RFC 1982, 3.2).
+//! Positions are 64 bits and never wrap; their low 32 bits are the sequence number (RFC 9293, 3.4). A sequence number
+//! maps to the position nearest to a known one (RFC 1982, 3.2).
 
 use super::piece::Piece;
 use super::segment::{SHIFT_MAX, Segment, Stamp};
@@ -10,34 +10,33 @@ use buffer::descriptor::WIRE_MAX;
 use filter::prelude::*;
 use packet::tcp::is_after;
 
-/// Positions begin here, so that one can step back from the first.
+/// The first position, so large that one can step back from it.
 const ORIGIN: u64 = 1 << 32;
 
-/// Bytes that may come with a SYN (RFC 7413), and how far data may precede what was taken for a connection's first.
+/// Bytes that may come with a SYN (RFC 7413), and how far data may precede the presumed first byte.
 pub(super) const NEAR: i64 = 1 << 16;
 
-/// The time of a SYN is at most so many ticks older than that of the last SYN sent again: ticks are a millisecond or longer
-/// (RFC 7323, 5.4), microseconds with Linux where that is set.
+/// The clock of a SYN is at most this many ticks older than that of its last retransmission. A tick is a millisecond
+/// or longer (RFC 7323, 5.4), or a microsecond if Linux is set so.
 const SYN_TICKS: u32 = 1 << 28;
 
-/// How the beginning of a direction is known.
+/// How the start of a direction is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Not at all.
     #[default]
     Unknown,
-    /// The other side acknowledged what came before: `next` is what it was waiting for.
+    /// The other side acknowledged earlier bytes: `next` is the byte it was waiting for.
     Acknowledged,
     /// From its SYN, or from the first segment with data.
     Known,
 }
 
-/// By how much a side's windows are shifted (RFC 7323, 2).
+/// The shift of a side's windows (RFC 7323, 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shift {
-    /// What its SYN said, where that was seen.
+    /// The shift in its SYN, if that was seen.
     pub said: Option<u8>,
-    /// What counts. Where it is not known, windows are taken for as large as they may be.
+    /// The shift that counts. If it is unknown, windows are taken as large as possible.
     pub bits: u8,
 }
 
@@ -47,45 +46,43 @@ impl Default for Shift {
     }
 }
 
-/// One direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Direction {
     /// Position of the next byte to give.
     pub next: u64,
-    /// The other side has everything before this position.
+    /// The other side has every byte before this position.
     pub acked: u64,
-    /// Position of its first byte.
     pub first: u64,
-    /// Position of its FIN, which is one past its last byte.
+    /// Position of its FIN, one past its last byte.
     pub fin: Option<u64>,
-    /// Bytes missing before `next` that no block has told of yet.
+    /// Bytes missing before `next` that no block has reported yet.
     lost: u64,
-    /// When the hole at `next` opened, by the clock, ns; counts while something is held.
+    /// When the hole at `next` opened, by the clock, ns; valid while something is held.
     pub hole_since: u64,
-    /// Pieces held.
+    /// Number of pieces held.
     pub held: u32,
-    /// Pieces that wait in doubt.
+    /// Number of pieces in doubt.
     pub doubtful: u16,
-    /// The latest time by its sender's clock that came in order (RFC 7323, 4.3: TS.Recent).
+    /// The latest timestamp that came in order (RFC 7323, 4.3: TS.Recent).
     stamp: u32,
     /// The largest window that its receiver has offered, in bytes.
     pub offered: u32,
-    /// By how much the windows that its sender offers are shifted.
+    /// The shift of the windows that its sender offers.
     pub shift: Shift,
     pub start: Start,
-    /// `stamp` counts.
+    /// `stamp` is valid.
     stamped: bool,
-    /// A checksum of its sender was right, so that a wrong one is none of a device that was to finish it.
+    /// A checksum of its sender was right, so a wrong one is not left open for a device to finish.
     pub sums: bool,
-    /// What is held is the data of its SYN, of which nobody knows yet whether the other side takes it (RFC 7413, 3.1).
+    /// The held data is that of its SYN; whether the other side takes it is not known yet (RFC 7413, 3.1).
     pub syn_data: bool,
     /// Its SYN was seen.
     pub syn: bool,
-    /// The other side has acknowledged `first`: it does not change any more.
+    /// The other side has acknowledged `first`, so it no longer changes.
     pub confirmed: bool,
     /// A segment of it was seen.
     pub heard: bool,
-    /// The other side acknowledges, and so tells what it is missing.
+    /// The other side sends acknowledgements, so it tells what it is missing.
     pub acknowledged: bool,
     /// Its first block was given.
     pub opened: bool,
@@ -106,14 +103,14 @@ impl Direction {
         i64::from(sequence.wrapping_sub(self.next as u32) as i32)
     }
 
-    /// Is a segment older by its sender's clock than what came before it? Its receiver drops it then (RFC 7323, 5.3); one tick
-    /// is let pass, as Linux does.
+    /// Is a segment's timestamp older than the last one? Its receiver then drops it (RFC 7323, 5.3). One tick is
+    /// tolerated, as in Linux.
     #[inline]
     pub fn is_outdated(&self, stamp: Option<Stamp>) -> bool {
         stamp.is_some_and(|stamp| self.stamped && (stamp.value.wrapping_sub(self.stamp) as i32) < -1)
     }
 
-    /// Notes the time of a segment, unless it comes early (RFC 7323, 4.3).
+    /// Notes a segment's timestamp, unless the segment comes early (RFC 7323, 4.3).
     #[inline]
     pub fn stamp(&mut self, segment: &Segment) {
         if let Some(stamp) = segment.stamp
@@ -124,29 +121,29 @@ impl Direction {
         }
     }
 
-    /// Its SYN says what its clock is.
+    /// Takes the timestamp of its SYN.
     pub fn stamp_anew(&mut self, stamp: Option<Stamp>) {
         (self.stamp, self.stamped) = stamp.map_or((0, false), |stamp| (stamp.value, true));
     }
 
-    /// Its receiver took what it should not have: the capture shows less of it than there was.
+    /// Forgets checksums and timestamps: its receiver took data that these would refuse, so the capture is incomplete.
     pub fn trust_anew(&mut self) {
         (self.sums, self.stamped) = (false, false);
     }
 
-    /// Can an answer to this direction's SYN say this of its clock?
+    /// Can an answer to this direction's SYN echo this timestamp?
     pub fn can_be_echoed(&self, stamp: Option<Stamp>) -> bool {
         let Some(stamp) = stamp.filter(|stamp| self.stamped && stamp.echo != 0) else { return true };
         self.stamp.wrapping_sub(stamp.echo) <= SYN_TICKS
     }
 
-    /// Notes the window that the receiver offers in a segment of `shift`, which is no SYN.
+    /// Notes the window that the receiver offers in a segment with this `shift` (not a SYN).
     #[inline]
     pub fn offer(&mut self, segment: &Segment, shift: Shift) {
         self.offered = self.offered.max(u32::from(segment.window) << shift.bits);
     }
 
-    /// One past the last number that it has shown, but for what is held.
+    /// One past the last sequence number seen, except for held data.
     pub fn end(&self) -> u64 {
         self.next.max(self.fin.map_or(0, |fin| fin + 1))
     }
@@ -156,19 +153,19 @@ impl Direction {
         self.opened || self.held > 0 || self.lost > 0
     }
 
-    /// Where it ends, once the other side has acknowledged its FIN: that one was not forged.
+    /// Its end, once the other side has acknowledged the FIN: then it was not forged.
     #[inline]
     pub fn sure_end(&self) -> Option<u64> {
         self.fin.filter(|fin| self.acked > *fin)
     }
 
-    /// Its SYN says where it begins.
+    /// Begins at its SYN.
     pub fn begin_at(&mut self, sequence: u32) {
         self.next = ORIGIN | u64::from(sequence);
         (self.first, self.acked, self.start, self.fin) = (self.next, self.next, Start::Known, None);
     }
 
-    /// Its first data, or its FIN, says where it begins: there, or where the other side is waiting.
+    /// Begins at its first data or FIN, or where the other side is waiting.
     pub fn begin_midstream(&mut self, sequence: u32) {
         match self.start {
             Start::Known => return,
@@ -180,7 +177,7 @@ impl Direction {
                 } else if ahead <= 0 {
                     self.next = position;
                 } else if self.acked >= position {
-                    // The other side has what came before: it will not come again.
+                    // The other side has the earlier bytes, so they will not come again.
                     self.lost = ahead as u64;
                     self.next = position;
                 }
@@ -189,7 +186,7 @@ impl Direction {
         (self.first, self.start) = (self.next, Start::Known);
     }
 
-    /// The other side says that it has everything before this sequence number; in a SYN it says which SYN it answers.
+    /// The other side has every byte before `sequence`. `with_syn`: its SYN answers the SYN with this number.
     #[inline]
     pub fn acknowledge(&mut self, sequence: u32, with_syn: bool) {
         self.acknowledged = true;
@@ -199,7 +196,7 @@ impl Direction {
                 (self.acked, self.start) = (self.next, Start::Acknowledged);
             }
             Start::Known if !self.confirmed && !self.has_data() => {
-                // Of several SYNs it is the other side that decides which counts.
+                // Of several SYNs the other side decides which one counts.
                 let ahead = self.ahead(sequence);
                 if !(0..=NEAR).contains(&ahead) {
                     self.begin_at(sequence);
@@ -215,7 +212,7 @@ impl Direction {
         }
     }
 
-    /// Gives the piece that is next.
+    /// Gives the next piece.
     #[inline(always)]
     pub fn give(&mut self, piece: &Piece, class: Class, out: &mut Vec<Descriptor>) {
         debug_assert_eq!(piece.start, self.next);
@@ -229,14 +226,14 @@ impl Direction {
         self.next = piece.end;
     }
 
-    /// Gives up on what is missing before this position.
+    /// Gives up the missing bytes before `position`.
     pub fn skip_to(&mut self, position: u64) {
         let missing = position.saturating_sub(self.next);
         self.lost += missing;
         self.next += missing;
     }
 
-    /// Gives the last block, which has no bytes.
+    /// Gives the last block, which is empty.
     pub fn finish(&mut self, block: Descriptor, class: Class, out: &mut Vec<Descriptor>) {
         if !self.done {
             let end = if self.fin.is_some() { Flags::LAST } else { Flags::LAST.with(Flags::TRUNCATED) };
@@ -245,7 +242,7 @@ impl Direction {
         }
     }
 
-    /// Gives a block, and says what is missing before it.
+    /// Gives a block, and reports the bytes missing before it.
     #[inline]
     fn emit(&mut self, mut block: Descriptor, mut flags: Flags, class: Class, out: &mut Vec<Descriptor>) {
         block.class = class;
@@ -263,7 +260,7 @@ impl Direction {
         out.push(block);
     }
 
-    /// Gives as many empty blocks as it takes to leave no more missing bytes than a block of `len` can tell of.
+    /// Gives empty blocks until a block of `len` bytes can report the remaining missing bytes.
     #[cold]
     fn emit_gap(&mut self, mut empty: Descriptor, len: u32, out: &mut Vec<Descriptor>) {
         while self.lost > u64::from(WIRE_MAX.saturating_sub(len)) {
@@ -277,7 +274,7 @@ impl Direction {
     }
 }
 
-/// Can something this far from what is expected belong to the same connection?
+/// Can a sequence number at this distance from the next one belong to the same connection?
 #[inline]
 pub(super) fn is_near(ahead: i64) -> bool {
     ahead.unsigned_abs() <= u64::from(TCP_WINDOW_BYTES)

@@ -1,6 +1,6 @@
-//! Data that its receiver should not have taken: what is wrong with it `refusal.rs` says. The capture may be at fault, which lost
-//! segments or saw them before a device had finished them; so it waits apart from sound data. It counts where no sound copy came
-//! by the time at which the receiver acknowledges these bytes, or gets lost from sight.
+//! Data that its receiver should have refused, for a reason of `refusal.rs`. The capture may be at fault: it lost
+//! segments, or saw them before a device finished them. So the data waits apart from sound data. It counts if no sound
+//! copy has come when the receiver acknowledges these bytes, or when the receiver disappears from the capture.
 
 use super::assembler::Assembler;
 use super::direction::{Start, is_near};
@@ -12,7 +12,7 @@ use base::limits::{TCP_DOUBTFUL_BLOCKS_PER_DIRECTION, TCP_DOUBTFUL_BYTES};
 use filter::prelude::*;
 
 impl Assembler {
-    /// Keeps the data of a segment that its receiver would refuse for this reason, or else drops it.
+    /// Keeps the data of a segment that its receiver would refuse for `reason`, or drops it.
     #[cold]
     pub(super) fn doubt(
         &mut self,
@@ -48,7 +48,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Lets go of data in doubt that sound data has replaced, and gives what is next and acknowledged.
+    /// Drops doubtful data that sound data replaced; gives doubtful data that is next and acknowledged.
     pub(super) fn resolve_doubts(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         self.drop_doubts(slot, side, false, cx);
         let Some(connection) = self.table.get_mut(slot) else { return };
@@ -58,7 +58,7 @@ impl Assembler {
             return;
         }
         let until = own.acked.min(own.sure_end().unwrap_or(u64::MAX));
-        // Sound data that waits is preferred.
+        // Waiting sound data is preferred.
         let sound = self.held.first(lane(slot, side)).unwrap_or(u64::MAX);
         let (next, out) = (own.next, &mut *cx.out);
         let taken = self.doubtful.take_first(lane(slot, side), until, cx.rings, |piece| {
@@ -75,8 +75,8 @@ impl Assembler {
         }
     }
 
-    /// Goes on to a position where sound data is missing before it: with data in doubt, unless the receiver is seen and has not
-    /// acknowledged it, and else with a gap.
+    /// Advances to `until`, across missing sound data. Data in doubt fills the place unless the receiver is visible
+    /// and has not acknowledged it; the rest is a gap.
     pub(super) fn pass_over(&mut self, slot: Slot, side: usize, until: u64, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let class = Class::of_stream(connection.number, side as u8);
@@ -108,7 +108,7 @@ impl Assembler {
         }
     }
 
-    /// Lets go of data in doubt that sound data has replaced; of all of it, where the connection ends.
+    /// Drops doubtful data that sound data replaced, or all of it (`are_all`) when the connection ends.
     pub(super) fn drop_doubts(&mut self, slot: Slot, side: usize, are_all: bool, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];

@@ -1,26 +1,25 @@
-//! The pieces that were given last, by descriptor, so that what is sent again can be compared with them. They stay held, as many
-//! bytes of all connections together as the request says; the oldest make room, those first that can be done without.
+//! The latest pieces given, by descriptor, to compare retransmissions with. They stay held up to a limit for all
+//! connections. The oldest make room; dispensable pieces go first.
 
 use super::piece::{Kept, Lane, Piece, Pieces, release};
 use base::limits::{TCP_COMPARED_PIECES, TCP_GIVEN_PIECES};
 use buffer::BlockTable;
 use std::collections::VecDeque;
 
-/// Pieces that cannot be done without and that stay for one that comes; then the oldest goes all the same.
+/// How many indispensable pieces are spared for one new piece; then the oldest goes anyway.
 const PUT_OFF: usize = 8;
 
-/// All that is remembered.
 #[derive(Default)]
 pub(super) struct Given {
     pieces: Pieces,
-    /// Where they begin, the oldest first; those of connections that ended among them.
+    /// The start of each piece, oldest first; may include pieces of connections that ended.
     order: VecDeque<(Lane, u64)>,
     bytes: u64,
     limit: u64,
 }
 
 impl Given {
-    /// Remembers this many bytes.
+    /// `limit`: maximum bytes.
     pub fn new(limit: u64) -> Given {
         Given { limit, ..Given::default() }
     }
@@ -31,8 +30,7 @@ impl Given {
         self.limit > 0
     }
 
-    /// Remembers a piece; gives how many bytes it drove out. `is_done_with` says whether bytes up to a position of a lane can be
-    /// done without.
+    /// Remembers a piece; returns the bytes it displaced. `is_done_with`: is a lane dispensable up to a position?
     pub fn remember(
         &mut self,
         lane: Lane,
@@ -80,7 +78,7 @@ impl Given {
         at >= piece.end
     }
 
-    /// Forgets what a lane was given: its connection is over.
+    /// Forgets the pieces of a lane whose connection ended.
     pub fn forget(&mut self, lane: Lane, rings: &BlockTable) {
         while let Some((&(_, start), _)) = self.pieces.0.range((lane, 0)..=(lane, u64::MAX)).next() {
             if let Some(kept) = self.pieces.0.remove(&(lane, start)) {

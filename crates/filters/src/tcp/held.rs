@@ -1,15 +1,16 @@
-//! Pieces of streams that came before their turn, by descriptor; the bytes stay where they are, pinned.
+//! Early pieces of streams, by descriptor; their bytes are pinned in place.
 //!
-//! Two ordered maps over all directions of all connections (a direction is a *lane* here): the pieces, which never
-//! overlap, and the runs they make, which neither overlap nor touch. Where a newcomer meets pieces that are there, the policy
-//! says whose bytes count, and the other is cut; what a piece once was beyond its cuts does not count any more.
+//! Two ordered maps cover all directions of all connections (a direction is a *lane*). One holds the pieces, which
+//! never overlap. The other holds the runs that they form, which neither overlap nor touch. Where a new piece meets
+//! earlier ones, the policy says whose bytes count, and the other is cut. The former extent of a cut piece is
+//! forgotten.
 //!
-//! Where all lanes together hold too much, the one to make room is found by what each holds: whoever sends a lot out of
-//! order pays for it, and who is missing one segment among many who are keeps it.
+//! When all lanes together hold too much, the lane that holds most makes room. So a sender of much data out of order
+//! pays for it, and a lane that misses one segment keeps its data.
 //!
-//! Cost: a newcomer looks at the runs it meets, and every run but one that it meets is gone afterwards. So whatever is sent, in
-//! whatever order, an arrival costs O(log n) in the long run. A policy other than `first` looks at all pieces that a newcomer
-//! meets, each of which has a byte of it at least.
+//! Cost: a new piece visits the runs that it meets, and merges them into one. So an arrival takes amortized O(log n),
+//! in whatever order data comes. A policy other than `first` visits all pieces that a new piece meets; each shares at
+//! least one byte with it.
 
 use super::piece::{Kept, Lane, Piece, Pieces, release};
 use crate::parts::policy::Policy;
@@ -17,31 +18,29 @@ use base::limits::{TCP_HELD_BLOCKS, TCP_HELD_BYTES};
 use buffer::BlockTable;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All that is held.
 #[derive(Default)]
 pub(super) struct Held {
     pieces: Pieces,
-    /// End by lane and start.
+    /// (lane, start) to end.
     runs: BTreeMap<(Lane, u64), u64>,
     bytes: u64,
-    /// What each lane holds that holds something: its bytes, and [`PIECE_LOAD`] for each piece.
+    /// The load of each lane that holds something: its bytes, and [`PIECE_LOAD`] for each piece.
     loads: BTreeMap<Lane, u64>,
-    /// The same lanes by the binary logarithm of their load, so that hardly a piece moves its lane.
+    /// These lanes by the binary logarithm of their load, so that a piece rarely moves its lane.
     by_load: BTreeSet<(u32, Lane)>,
-    /// What a newcomer meets, kept for its memory.
+    /// A buffer for the pieces that a new one meets.
     met: Vec<Piece>,
 }
 
-/// What a piece counts for besides its bytes, so that both limits are shared out.
+/// The load of a piece besides its bytes, so that both limits are shared fairly.
 const PIECE_LOAD: u64 = TCP_HELD_BYTES / TCP_HELD_BLOCKS as u64;
 
 impl Held {
-    /// Pieces held.
+    /// Number of pieces held.
     pub fn pieces(&self) -> usize {
         self.pieces.0.len()
     }
 
-    /// Their bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -57,8 +56,8 @@ impl Held {
         self.pieces.compare(lane, piece, see)
     }
 
-    /// Keeps a piece, as far as the policy prefers it to what is held; gives how many of its bytes were not there before, and by
-    /// how many pieces there are more now: fewer, if it is below 0.
+    /// Keeps the parts of a piece that the policy prefers to held bytes. Returns the number of new bytes, and the
+    /// change in the number of pieces (may be negative).
     pub fn keep(&mut self, lane: Lane, piece: &Piece, policy: Policy, rings: &mut BlockTable) -> (u64, i64) {
         let before = self.pieces.0.len() as i64;
         let is_laid = policy != Policy::First && self.meets(lane, piece);
@@ -72,7 +71,7 @@ impl Held {
                 held.pin(lane, piece, from, to, rings);
             }
         };
-        // The run that what is new becomes a part of.
+        // The run that the new bytes become part of.
         let (mut run_start, mut run_end) = (piece.start, piece.end);
         let mut from = piece.start;
         if let Some((&(_, start), &end)) = self.runs.range((lane, 0)..=(lane, piece.start)).next_back()
@@ -94,11 +93,11 @@ impl Held {
         (new, self.pieces.0.len() as i64 - before)
     }
 
-    /// Puts a piece over those held pieces that the policy does not prefer to it, and between all that it meets.
+    /// Lays a piece over the held pieces that the policy ranks below it, and into the gaps between them.
     fn overlay(&mut self, lane: Lane, piece: &Piece, policy: Policy, rings: &mut BlockTable) {
         let mut met = std::mem::take(&mut self.met);
         met.extend(self.pieces.meeting(lane, piece));
-        // What comes next of the newcomer.
+        // Where the new piece's next bytes begin.
         let mut next = piece.start;
         for old in met.drain(..) {
             if policy.takes_later_in_stream((old.start, old.end), (piece.start, piece.end)) {
@@ -115,13 +114,13 @@ impl Held {
         self.met = met;
     }
 
-    /// Keeps the part of a piece between these positions, if there is one.
+    /// Keeps the part of a piece between these positions, unless it is empty.
     fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut BlockTable) {
         if start >= end {
             return;
         }
         let part = piece.between(start, end);
-        // What cannot be held is kept as missing bytes, so that the positions add up.
+        // If it cannot be held, it is kept as missing bytes, so that the positions add up.
         let block = if part.block.len == 0 { Some(part.block) } else { rings.hold(&part.block) };
         let block = block.unwrap_or(part.block.part(0, 0));
         self.bytes += u64::from(block.len);
@@ -129,7 +128,7 @@ impl Held {
         self.pieces.0.insert((lane, start), Kept { block, end });
     }
 
-    /// Takes a piece out, which stays held.
+    /// Removes a piece from the maps without releasing its block.
     fn forget(&mut self, lane: Lane, start: u64) -> Option<Kept> {
         let kept = self.pieces.0.remove(&(lane, start))?;
         self.bytes -= u64::from(kept.block.len);
@@ -137,24 +136,24 @@ impl Held {
         Some(kept)
     }
 
-    /// Where the first run of a lane begins.
+    /// The start of a lane's first run.
     #[inline]
     pub fn first(&self, lane: Lane) -> Option<u64> {
         self.runs.range((lane, 0)..=(lane, u64::MAX)).next().map(|(&(_, start), _)| start)
     }
 
-    /// Where that run ends; 0 where there is none.
+    /// The end of a lane's first run; 0 if it has none.
     pub fn first_end(&self, lane: Lane) -> u64 {
         self.runs.range((lane, 0)..=(lane, u64::MAX)).next().map_or(0, |(_, end)| *end)
     }
 
-    /// Where the last run of a lane ends; 0 where it has none.
+    /// The end of a lane's last run; 0 if it has none.
     pub fn end(&self, lane: Lane) -> u64 {
         self.runs.range((lane, 0)..=(lane, u64::MAX)).next_back().map_or(0, |(_, end)| *end)
     }
 
-    /// Takes out the pieces of a lane's first run that end before a position or there, in order, each released as it is given;
-    /// gives how many there were.
+    /// Removes the pieces of a lane's first run that end at or before `until`. `give` gets each in order before its
+    /// release. Returns their number.
     pub fn take_first(&mut self, lane: Lane, until: u64, rings: &BlockTable, mut give: impl FnMut(Piece)) -> u32 {
         let Some((&(_, first), &run_end)) = self.runs.range((lane, 0)..=(lane, u64::MAX)).next() else { return 0 };
         let (mut taken, mut load, mut rest) = (0, 0, first);
@@ -176,7 +175,7 @@ impl Held {
         taken
     }
 
-    /// Lets go of the piece of a lane that is farthest ahead; says whether there was one.
+    /// Drops the last piece of a lane; `false` if there is none.
     pub fn drop_last(&mut self, lane: Lane, rings: &BlockTable) -> bool {
         let Some((&(_, start), _)) = self.pieces.0.range((lane, 0)..=(lane, u64::MAX)).next_back() else {
             return false;
@@ -193,8 +192,7 @@ impl Held {
         true
     }
 
-    /// Of the lanes that hold most, to the next power of two: the first one after this, or else the first, so that they
-    /// take turns.
+    /// A lane with the largest load, to the next power of two: the next one after `lane`, so that they take turns.
     pub fn heavy_lane_after(&self, lane: Lane) -> Option<Lane> {
         let &(class, _) = self.by_load.last()?;
         let after = self.by_load.range((class, lane.saturating_add(1))..=(class, Lane::MAX)).next();

@@ -1,5 +1,5 @@
-//! How connections begin and end: with a SYN or without, with FIN, RST, silence, another connection between the same
-//! ports, too many of them, or the run.
+//! The beginning and end of connections. A connection begins with or without a SYN. It ends by FIN, RST, silence,
+//! another connection between the same ports, a full table, or the end of the run.
 
 use super::assembler::{Assembler, last_block};
 use super::conflict::Differs;
@@ -14,12 +14,11 @@ use base::limits::{TCP_CLOSING_IDLE_NS, TCP_LINGER_NS, TCP_OPENING_IDLE_NS};
 use filter::prelude::*;
 use packet::flow::Flow;
 
-/// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Both sides said so, or it was reset.
+    /// Both sides ended it, or one reset it.
     Over,
-    /// Nothing came for too long.
+    /// Silence for too long.
     Idle,
     /// It makes room for another.
     Evicted,
@@ -30,7 +29,7 @@ pub(super) enum End {
 }
 
 impl Assembler {
-    /// A segment of no connection that is known: SYN and data begin one.
+    /// Handles a segment of no known connection: a SYN or data begins one.
     #[inline(never)]
     pub(super) fn begin(
         &mut self,
@@ -49,7 +48,7 @@ impl Assembler {
             return Ok(Differs::default());
         }
         let syn = segment.flags.syn();
-        // Who answers a SYN is the server.
+        // The side that answers a SYN is the server.
         let flow = if syn && segment.flags.ack() { segment.flow.reversed() } else { segment.flow };
         let phase = if syn { Phase::Opening } else { Phase::Open };
         let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
@@ -80,7 +79,7 @@ impl Assembler {
         Ok(self.table.insert(flow, segment.scope, phase as usize, Connection::new(number, reuse, phase)))
     }
 
-    /// Takes the connection that is missed least out of the table.
+    /// Removes the most dispensable connection from the table.
     #[cold]
     fn make_room(&mut self, cx: &mut Context<'_>) {
         for phase in [Phase::Ended, Phase::Opening, Phase::Closing, Phase::Open] {
@@ -94,7 +93,7 @@ impl Assembler {
         }
     }
 
-    /// Ends a connection because another begins between the same ports, with this segment.
+    /// Ends a connection because `segment` begins another between the same ports.
     pub(super) fn replace(
         &mut self,
         slot: Slot,
@@ -107,7 +106,7 @@ impl Assembler {
             return Ok(Differs::default());
         };
         let reuse = old.reuse.saturating_add(1);
-        // What began it is not in the segment that confirms it.
+        // The segment that confirms a successor is not the one that began it.
         let Some(successor) = old.successor.filter(|_| !segment.is_first_syn()) else {
             return self.begin(segment, frame, reuse, cx);
         };
@@ -123,7 +122,7 @@ impl Assembler {
         self.careful(slot, side, segment, frame, cx)
     }
 
-    /// A segment between the ports of a connection that is over: late, or of the next one.
+    /// Handles a segment between the ports of an ended connection: it is late, or begins the next one.
     pub(super) fn after_end(
         &mut self,
         slot: Slot,
@@ -151,7 +150,7 @@ impl Assembler {
         self.begin(segment, frame, reuse, cx)
     }
 
-    /// Ends a connection: what is held goes out, both directions get their last block.
+    /// Ends a connection: gives what is held, and the last block of both directions.
     pub(super) fn end(&mut self, slot: Slot, why: End, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (time, number) = (connection.last_time, connection.number);
@@ -176,7 +175,7 @@ impl Assembler {
         }
         for side in 0..2 {
             self.settle_syn_data(slot, side, true, cx);
-            // Where the end is known for sure, what lies behind it is not of this stream.
+            // If the end is certain, bytes behind it are not part of the stream.
             let end = self.table.get(slot).and_then(|connection| connection.directions[side].sure_end());
             while self.held.first(lane(slot, side)).is_some_and(|start| start < end.unwrap_or(u64::MAX)) {
                 self.give_up(slot, side, cx);
@@ -190,7 +189,7 @@ impl Assembler {
         for side in 0..2 {
             let Some(connection) = self.table.get(slot) else { return };
             let own = &connection.directions[side];
-            // What the other side has and we have not is missing; a FIN that was not seen takes one number, too.
+            // Bytes that the other side has acknowledged are missing. A FIN that was not seen takes one number, too.
             let end = own.fin.unwrap_or(if own.acked == own.next + 1 { 0 } else { own.acked });
             let end = if own.acknowledged { end } else { end.max(self.doubtful.end(lane(slot, side))) };
             if end > own.next && !own.done {
@@ -216,8 +215,8 @@ impl Assembler {
         }
     }
 
-    /// Gives up on holes and ends connections whose time has come; says whether there may be more, once `enough` blocks
-    /// were given.
+    /// Gives up holes and ends connections that are due, until `enough` blocks were given; returns whether more
+    /// follow.
     pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
         while let Some(&(due, lane, touched)) = self.holes.front()
             && due <= cx.now
@@ -248,12 +247,12 @@ impl Assembler {
         let (slot, side) = slot_and_side(lane);
         let Some(connection) = self.table.get(slot) else { return };
         let own = connection.directions[side];
-        // One that ended must not rise again: its stream number may be another's by now.
+        // An ended connection must not revive: its stream number may belong to another by now.
         if connection.phase == Phase::Ended || own.held == 0 {
             return;
         }
         if cx.now.saturating_sub(own.hole_since) < self.settings.gap_wait {
-            // Another hole than the one that was to be looked at.
+            // The hole to check is closed; this is a later one.
             self.watch(lane, own.hole_since, cx.order.sequence);
             return;
         }
@@ -277,7 +276,7 @@ impl Assembler {
         self.table.get(slot).is_some_and(|connection| now.saturating_sub(connection.last_seen) > idle)
     }
 
-    /// When [`expire`](Assembler::expire) has something to do next.
+    /// When [`expire`](Assembler::expire) is due next.
     pub fn next_due(&self) -> u64 {
         let mut due = self.holes.front().map_or(u64::MAX, |(due, ..)| *due);
         for (phase, idle) in self.idle_times() {
@@ -288,7 +287,7 @@ impl Assembler {
         due
     }
 
-    /// Ends all connections, until `enough` blocks were given; says whether there are more.
+    /// Ends all connections until `enough` blocks were given; returns whether more follow.
     pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
         for (rank, phase) in (0..).zip([Phase::Closing, Phase::Open, Phase::Opening]) {
             while let Some(slot) = self.table.oldest(phase as usize) {
@@ -303,12 +302,12 @@ impl Assembler {
     }
 }
 
-/// Were so many blocks given that they should go down first? Where there are shares, those of one connection.
+/// Were enough blocks given for this call? With shares, one connection's blocks are enough.
 fn has_enough(enough: usize, cx: &Context<'_>) -> bool {
     cx.out.len() >= enough || (cx.order.is_shared && !cx.out.is_empty())
 }
 
-/// Where the end of a connection stands among those of all shares: first by why it ends, then as in the lists.
+/// The order of a connection's end among those of all shares: by the reason first, then as in the lists.
 fn end_key(rank: u64, touched: u64) -> u64 {
     rank << 60 | touched
 }

@@ -1,5 +1,5 @@
-//! Data of one direction, from any order into the right one: what is next is given, what is early is held, what is missing
-//! is waited for or given up on.
+//! Puts the data of one direction in order: gives data that is next, holds early data, and waits for missing data or
+//! gives it up.
 
 use super::assembler::{Assembler, Settings, count_forgotten};
 use super::connection::Successor;
@@ -18,19 +18,19 @@ pub(super) fn lane(slot: Slot, side: usize) -> Lane {
     slot.0 * 2 + side as u32
 }
 
-/// What a lane is a direction of.
+/// The connection and side of a lane.
 pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
     (Slot(lane / 2), (lane % 2) as usize)
 }
 
-/// The payload of a segment in its frame, at this position.
+/// The payload of a segment in its frame, at position `start`.
 #[inline]
 pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
     Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
 }
 
 impl Assembler {
-    /// Takes the payload of a segment. An error is why it was dropped.
+    /// Takes the payload of a segment. The error is why it was dropped.
     pub(super) fn data(
         &mut self,
         slot: Slot,
@@ -68,8 +68,7 @@ impl Assembler {
         if piece.start < next {
             let again = piece.between(piece.start, next.min(piece.end));
             cx.count("repeated bytes", again.end - again.start);
-            // A probe whether the other side still lives has any byte (RFC 9293, 3.8.4). Who stands between the two believes
-            // that only where the byte that came first has arrived.
+            // A keep-alive probe may have any byte (RFC 9293, 3.8.4). Without doubts, its place must be acknowledged.
             let is_probe = segment.span == 1 && piece.end == next && (self.settings.doubts || own.acked >= next);
             if self.given.is_on() && !is_probe {
                 self.compare_given(slot, side, &again, cx);
@@ -92,7 +91,7 @@ impl Assembler {
                 }
                 piece = piece.between(piece.start, fin);
             } else {
-                // Its sender goes on, so the FIN was forged.
+                // The sender goes on, so the FIN was forged.
                 cx.count("fins ignored", 1);
                 own.fin = None;
             }
@@ -118,7 +117,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Gives a piece that is next, with what is held and follows, and holds another. An error is why it was dropped.
+    /// Gives a piece that is next, and held data that follows; holds any other piece. The error is why it was dropped.
     fn place(
         &mut self,
         slot: Slot,
@@ -142,7 +141,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Gives what is held and next.
+    /// Gives held data that is next.
     pub(super) fn fill(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];
@@ -155,7 +154,7 @@ impl Assembler {
         self.watch_hole(slot, side, cx);
     }
 
-    /// Gives the first run that is held, which is next.
+    /// Gives the first held run, which is next.
     fn give_first(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let class = Class::of_stream(connection.number, side as u8);
@@ -180,7 +179,7 @@ impl Assembler {
         }
     }
 
-    /// Remembers a piece that was given.
+    /// Remembers a given piece.
     pub(super) fn remember_given(&mut self, lane: Lane, piece: &Piece, cx: &mut Context<'_>) {
         let Assembler { given, table, settings, .. } = self;
         let is_done_with = |lane: Lane, end: u64| {
@@ -191,7 +190,7 @@ impl Assembler {
         count_forgotten(gone, cx);
     }
 
-    /// Sees to it that the hole of a direction that holds something is looked at in time.
+    /// Schedules the check of a direction's hole.
     fn watch_hole(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];
@@ -201,7 +200,7 @@ impl Assembler {
         }
     }
 
-    /// Keeps a piece until what is missing before it comes. An error is why it was dropped.
+    /// Holds a piece until the missing bytes before it come. The error is why it was dropped.
     fn hold(
         &mut self,
         slot: Slot,
@@ -212,7 +211,7 @@ impl Assembler {
     ) -> Result<(), &'static str> {
         let Some(connection) = self.table.get(slot) else { return Ok(()) };
         let held = connection.directions[side].held;
-        // What is held has passed. Without it the piece that fills the hole could not be judged.
+        // Without doubts, held data has passed already; without it the piece that fills the hole could not be judged.
         if !self.settings.doubts && !self.has_room_for(held, piece) {
             return Err("no room ahead of a hole");
         }
@@ -238,7 +237,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Can a piece be held besides what is, so many pieces of its direction among it?
+    /// Can a piece be held, when `held_there` pieces of its direction are held already?
     fn has_room_for(&self, held_there: u32, piece: &Piece) -> bool {
         let Settings { held_per_direction, held, memory, .. } = self.settings;
         (held_there as usize) < held_per_direction
@@ -246,7 +245,7 @@ impl Assembler {
             && self.held.bytes() + u64::from(piece.block.len) <= memory
     }
 
-    /// Puts a piece among those that wait, as the policy of its target says; says whether any of its bytes was not there yet.
+    /// Holds a piece, with the policy of its target; returns whether any of its bytes are new.
     fn keep(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) -> bool {
         let lane = lane(slot, side);
         let policy = if self.held.meets(lane, piece) {
@@ -264,7 +263,7 @@ impl Assembler {
         new > 0
     }
 
-    /// Looks whether a piece contradicts what waits.
+    /// Does a piece contradict held data? Notes conflicts.
     fn compare_held(&mut self, slot: Slot, side: usize, piece: &Piece, policy: Policy, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
@@ -279,7 +278,7 @@ impl Assembler {
         }
     }
 
-    /// Looks whether a piece contradicts what was given.
+    /// Does a piece contradict given data? Notes conflicts.
     fn compare_given(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
@@ -292,8 +291,8 @@ impl Assembler {
         }
     }
 
-    /// Refuses bytes that come again, that their receiver has not acknowledged, and that cannot be compared any more with those that
-    /// passed: it may take them for the first. Only for who stands between the two.
+    /// Refuses a retransmission of bytes that are neither acknowledged nor remembered: the receiver might take it
+    /// instead of the original. Only without doubts.
     fn refuse_forgotten(&self, slot: Slot, side: usize, piece: &Piece) -> Result<(), &'static str> {
         let Some(connection) = self.table.get(slot).filter(|_| !self.settings.doubts) else { return Ok(()) };
         let from = piece.start.max(connection.directions[side].acked);
@@ -301,9 +300,9 @@ impl Assembler {
         if is_known { Ok(()) } else { Err("sent again when it was forgotten") }
     }
 
-    /// Makes room in a direction that holds something. Where the other side is waiting for the missing bytes as well,
-    /// they will be sent again, and it is what lies farthest ahead that goes: else whoever can forge segments could make
-    /// us skip what the other side gets.
+    /// Makes room in a direction that holds something. If the receiver also waits for the missing bytes, they will be
+    /// sent again, and the piece farthest ahead is dropped. Giving up such a hole would let forged segments make this
+    /// side skip bytes that the receiver gets.
     fn relieve(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
         let Some(connection) = self.table.get_mut(slot) else { return };
@@ -322,7 +321,7 @@ impl Assembler {
         }
     }
 
-    /// Gives up on the bytes missing before what is held, up to the next hole.
+    /// Gives up the bytes missing before held data, up to the next hole.
     pub(super) fn give_up(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
         self.pass_over(slot, side, hole_end, cx);
@@ -330,7 +329,7 @@ impl Assembler {
         self.watch_hole(slot, side, cx);
     }
 
-    /// Sees to it that a hole that opened now is looked at when it is time to give up.
+    /// Schedules a check of a new hole for when it may be given up.
     pub(super) fn watch(&mut self, lane: Lane, time: u64, sequence: u64) {
         let index = lane as usize;
         if self.watched.len() <= index {
@@ -342,7 +341,7 @@ impl Assembler {
         }
     }
 
-    /// Gives up on every hole of a direction that the other side has acknowledged.
+    /// Gives up every hole of a direction that the other side has acknowledged.
     pub(super) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         while let Some(hole_end) = self.held.first(lane(slot, side))
             && self
@@ -356,7 +355,7 @@ impl Assembler {
     }
 }
 
-/// Lets go of what is held of a direction behind its end.
+/// Drops everything held of a lane.
 pub(super) fn drop_held(held: &mut Held, lane: Lane, cx: &mut Context<'_>) -> u32 {
     let mut dropped = 0;
     while held.drop_last(lane, cx.rings) {

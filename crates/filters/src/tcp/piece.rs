@@ -1,4 +1,4 @@
-//! Parts of streams, by descriptor, and what two of them that overlap have in common. Which of them counts is `held.rs`.
+//! Parts of streams, by descriptor, and the overlap of two of them. `held.rs` decides which one counts.
 
 use base::limits::TCP_COMPARED_PIECES;
 use buffer::{BlockTable, Descriptor, Flags};
@@ -19,20 +19,19 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Numbers of the stream that no bytes of it have: it is not missing there. `block` says where that is known from.
+    /// A range of sequence numbers without bytes, which is not a gap. `block` is the source of that knowledge.
     pub fn aside(start: u64, end: u64, block: Descriptor) -> Piece {
         let mut block = block.part(0, 0);
         block.set_flags(Flags::META);
         Piece { start, end, block }
     }
 
-    /// Is it such?
     #[inline]
     pub fn is_aside(&self) -> bool {
         self.block.has(Flags::META)
     }
 
-    /// The part of it between these positions, which lie in it.
+    /// The part between these positions, which lie inside the piece.
     #[inline]
     pub fn between(&self, start: u64, end: u64) -> Piece {
         debug_assert!(self.start <= start && start <= end && end <= self.end);
@@ -44,18 +43,18 @@ impl Piece {
     }
 }
 
-/// A piece behind the place where it begins.
+/// A piece without its start, which is its key.
 pub(super) struct Kept {
     pub block: Descriptor,
     pub end: u64,
 }
 
-/// Pieces of all lanes, by lane and where they begin; those of one lane do not overlap.
+/// Pieces of all lanes by lane and start; those of one lane do not overlap.
 #[derive(Default)]
 pub(super) struct Pieces(pub BTreeMap<(Lane, u64), Kept>);
 
 impl Pieces {
-    /// The pieces of a lane that have bytes in common with this one, in order.
+    /// The pieces of a lane that overlap this one, in order.
     pub fn meeting(&self, lane: Lane, piece: &Piece) -> impl Iterator<Item = Piece> {
         let before = self.0.range((lane, 0)..(lane, piece.start)).next_back();
         let before = before.filter(|(_, kept)| kept.end > piece.start);
@@ -63,8 +62,8 @@ impl Pieces {
         met.map(|(&(_, start), &Kept { block, end })| Piece { start, end, block })
     }
 
-    /// Shows each piece of a lane that has bytes in common with this one, and of both what they have in common. `false`:
-    /// there are more than a segment is compared with.
+    /// Calls `see` for each piece of a lane that overlaps this one, with the common part of both. `false`: more pieces
+    /// overlap than a segment is compared with.
     pub fn compare(&self, lane: Lane, piece: &Piece, mut see: impl FnMut(&Piece, Piece, Piece)) -> bool {
         let mut meeting = self.meeting(lane, piece);
         for old in meeting.by_ref().take(TCP_COMPARED_PIECES) {
@@ -83,7 +82,6 @@ pub(super) fn differing(one: &Piece, other: &Piece, rings: &BlockTable) -> u64 {
     if one == other { 0 } else { one.iter().zip(other).filter(|(one, other)| one != other).count() as u64 }
 }
 
-/// Lets go of a held block.
 pub(super) fn release(rings: &BlockTable, block: &Descriptor) {
     if block.len > 0 {
         rings.release(block);

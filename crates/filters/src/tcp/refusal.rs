@@ -1,5 +1,5 @@
-//! What the receiver of a segment would not take: wrong checksums, old timestamps, data without ACK, resets that do not fit. Whoever
-//! is to see the stream as its receiver does leaves them out, too. Not what the segment means if it is taken.
+//! Segments that their receiver would drop: wrong checksums, old timestamps, data without ACK, unfit resets. A reader
+//! that wants the receiver's stream leaves them out, too.
 
 use super::assembler::Settings;
 use super::connection::Connection;
@@ -7,24 +7,23 @@ use super::direction::{Direction, Start, is_near};
 use super::segment::{Checksum, Segment};
 use base::limits::{TCP_STAMP_AGE_NS, TCP_WINDOW_LEAST_BYTES};
 
-/// What is done about checksums.
+/// How checksums are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Checksums {
-    /// Segments with a wrong one are left out, unless their sender has not shown a right one yet: then the capture is from
-    /// before a device finished them, or was changed later.
+    /// Segments with a wrong checksum are left out once their sender has shown a right one. Until then the capture may
+    /// be from before a device finished them, or was changed later.
     #[default]
     Auto,
-    /// They are left out, and unfinished ones as well.
+    /// Segments with a wrong checksum are left out, and unfinished ones as well.
     Yes,
-    /// Nobody looks.
+    /// Checksums are not verified.
     No,
 }
 
-/// Words of [`Checksums`].
 pub(crate) const CHECKSUMS: [&str; 3] = ["auto", "yes", "no"];
 
 impl Checksums {
-    /// As the word says.
+    /// The handling that `word` names.
     pub fn of(word: Option<&str>) -> Checksums {
         match word {
             Some("yes") => Checksums::Yes,
@@ -33,7 +32,7 @@ impl Checksums {
         }
     }
 
-    /// Is this one enough to leave a segment out, whose sender may have shown a right one?
+    /// Does this checksum exclude a segment? `has_shown_right`: its sender has shown a right one.
     pub fn refuse(self, checksum: Checksum, has_shown_right: bool) -> bool {
         checksum == Checksum::Wrong && (self == Checksums::Yes || has_shown_right)
     }
@@ -57,18 +56,18 @@ impl Connection {
         if !flags.syn() && own.is_outdated(segment.stamp) && !aged {
             return Some("old timestamp");
         }
-        // Who waits for an answer to a SYN knows what it can say (RFC 7323, 3.2).
+        // The sender of a SYN knows which timestamps an answer can echo (RFC 7323, 3.2).
         if flags.ack() && own.start != Start::Known && !own.has_data() && !other.can_be_echoed(segment.stamp) {
             return Some("timestamp never sent");
         }
         None
     }
 
-    /// Would the other side take a reset of this side (RFC 5961, 3.2)? `end` is one past the last byte seen of each side.
+    /// Would the other side take a reset of this side (RFC 5961, 3.2)? `end`: one past each side's last byte seen.
     pub fn takes_reset(&self, side: usize, segment: &Segment, end: [u64; 2]) -> bool {
         let (own, other) = (&self.directions[side], &self.directions[1 - side]);
         if own.start == Start::Unknown {
-            // An answer to a SYN says which (RFC 9293, 3.10.7.3).
+            // The answer to a SYN acknowledges it (RFC 9293, 3.10.7.3).
             let position = other.position(segment.acknowledgment);
             let answers = other.first <= position && position <= end[1 - side];
             return other.start != Start::Known || (segment.flags.ack() && answers);

@@ -1,5 +1,5 @@
-//! A TCP segment in its frame: what the assembler needs to know of it, as plain values. Not what it means for its connection:
-//! that is `assembler.rs`.
+//! A TCP segment in its frame: the facts that the assembler needs, as plain values. `assembler.rs` decides what it
+//! means for its connection.
 
 use crate::parts::origin::{Origin, Origins};
 use crate::parts::transport::{Refusal, locate};
@@ -9,54 +9,53 @@ use packet::frame::protocol;
 use packet::pseudo;
 use packet::tcp::{self, Flags, TcpOption};
 
-/// The sender's clock, and the receiver's as it was told (RFC 7323, 3.2).
+/// The sender's clock, and its echo of the receiver's (RFC 7323, 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub value: u32,
     pub echo: u32,
 }
 
-/// What is known of a checksum.
+/// The result of verifying a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Checksum {
-    /// Nothing: nobody looked, the capture has not all of the segment, or saw it before a device had finished the checksum.
+    /// Not verified, or not verifiable: the capture cut the segment, or saw it before a device finished the checksum.
     #[default]
     Unknown,
     Right,
     Wrong,
 }
 
-/// A segment, and where its payload lies in the frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub flow: Flow,
-    /// What else its connection is known by: see [`Origins::scope`].
+    /// Keeps connections apart beside `flow`: see [`Origins::scope`].
     pub scope: u64,
     pub vlans: Vlans,
     pub sequence: u32,
-    /// Counts where ACK is set.
+    /// Valid where ACK is set.
     pub acknowledgment: u32,
     pub flags: Flags,
     /// The receive window of its sender, not scaled.
     pub window: u16,
-    /// Counts where URG is set.
+    /// Valid where URG is set.
     pub urgent: u16,
     pub stamp: Option<Stamp>,
-    /// By how much the sender's windows are shifted: where it is a SYN that says so.
+    /// The window shift option of a SYN.
     pub shift: Option<u8>,
     pub checksum: Checksum,
-    /// Where its header begins in the frame.
+    /// Offset of its header in the frame.
     pub header: u32,
-    /// First byte of the payload in the frame.
+    /// Offset of the payload in the frame.
     pub offset: u32,
     /// Bytes of payload that were captured.
     pub len: u32,
-    /// Bytes of payload that the wire had, which is what takes up sequence numbers.
+    /// Bytes of payload on the wire, which use up sequence numbers.
     pub span: u32,
 }
 
 impl Segment {
-    /// Reads a frame.
+    /// Reads a segment out of a frame.
     #[inline(always)]
     pub fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
         let located = locate(origin.link, bytes, frame_wire, protocol::TCP)?;
@@ -86,13 +85,13 @@ impl Segment {
             header: located.offset,
             offset,
             len,
-            // No more than the frame had on the wire, whatever the IP header says.
+            // At most what the frame had on the wire, whatever the IP header says.
             span: packet.payload_wire_len().min(frame_wire.saturating_sub(offset)).max(len),
         })
     }
 
-    /// Looks at its checksum, which reads all of it; `bytes` are those of its frame. A sender that leaves the checksum to its
-    /// device writes the sum of the pseudo header there: that `may_be_unfinished`, or is wrong.
+    /// Verifies the checksum over all bytes; `bytes` are the frame. A sender that leaves the checksum to its device
+    /// writes the sum of the pseudo header there. `may_be_unfinished`: such a sum is not wrong.
     pub fn check(&mut self, bytes: &[u8], may_be_unfinished: bool) {
         if self.len < self.span {
             return;
@@ -102,17 +101,17 @@ impl Segment {
         let field = u16::from_be_bytes([field[0], field[1]]);
         let of = |length| pseudo::sum(self.flow.source, self.flow.target, protocol::TCP, length);
         self.checksum = if pseudo::holds(of(length), field, bytes, false) {
-            // A field that nobody filled in is right now and then, which says nothing of the others.
+            // A field that the sender left 0 is right by chance now and then; its other segments need not be.
             if field == 0 { Checksum::Unknown } else { Checksum::Right }
         } else if may_be_unfinished && (field == of(length).folded() || field == of(0).folded()) {
-            // A device that cuts the segment into several adds the length of each.
+            // A device that cuts the segment adds the length of each part.
             Checksum::Unknown
         } else {
             Checksum::Wrong
         };
     }
 
-    /// Neither begins nor ends anything, and nothing is wrong with it: ACK, and data perhaps.
+    /// A plain segment begins and ends nothing and has no fault: ACK, with or without data.
     #[inline]
     pub fn is_plain(&self) -> bool {
         const OTHERS: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0 | Flags::URG.0);
@@ -125,14 +124,14 @@ impl Segment {
         self.flags.syn() && !self.flags.ack()
     }
 
-    /// Sequence number of the first byte of payload: SYN takes one before it.
+    /// Sequence number of the first payload byte: a SYN takes one before it.
     #[inline]
     pub fn data_sequence(&self) -> u32 {
         self.sequence.wrapping_add(u32::from(self.flags.syn()))
     }
 }
 
-/// The timestamps of a segment. Nearly all that have some have them in one place (RFC 7323, appendix A).
+/// The timestamps of a segment, which nearly always are in one place (RFC 7323, appendix A).
 #[inline(always)]
 fn stamp_of(packet: &tcp::Packet<'_>, header: &[u8]) -> Option<Stamp> {
     if packet.header_len() < 32 {
@@ -154,7 +153,7 @@ fn stamp_elsewhere(packet: &tcp::Packet<'_>) -> Option<Stamp> {
     })
 }
 
-/// The largest shift there is (RFC 7323, 2.3).
+/// The largest shift allowed (RFC 7323, 2.3).
 pub(crate) const SHIFT_MAX: u8 = 14;
 
 #[cold]

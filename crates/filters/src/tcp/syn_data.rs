@@ -1,5 +1,5 @@
-//! Data that comes with a SYN (RFC 7413). Whether the other side takes it only its answer says: until then it waits. Where the
-//! answer acknowledges the SYN alone, it comes again, and may be other data.
+//! Data that comes with a SYN (RFC 7413). It waits for the answer, which tells whether the other side takes it. If the
+//! answer acknowledges the SYN alone, the sender repeats the data, perhaps with other bytes.
 
 use super::assembler::Assembler;
 use super::order::lane;
@@ -8,7 +8,7 @@ use crate::parts::flow_table::Slot;
 use filter::prelude::*;
 
 impl Assembler {
-    /// The other side acknowledges this number, while the data of a SYN waits.
+    /// Applies an acknowledgement while the data of a SYN waits.
     pub(super) fn answer_syn_data(&mut self, slot: Slot, side: usize, acknowledgment: u32, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];
@@ -20,7 +20,8 @@ impl Assembler {
         }
     }
 
-    /// Its sender goes on, where no answer was seen: with what follows, for it was taken, or from the beginning.
+    /// The sender goes on, but no answer was seen: data that follows shows that the data was taken; data at the start,
+    /// that it was not.
     pub(super) fn go_on_from_syn_data(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         if piece.start <= connection.directions[side].next {
@@ -30,7 +31,7 @@ impl Assembler {
         }
     }
 
-    /// Gives the data of a SYN that waits, or drops it.
+    /// Gives the waiting data of a SYN (`is_taken`), or drops it.
     pub(super) fn settle_syn_data(&mut self, slot: Slot, side: usize, is_taken: bool, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];

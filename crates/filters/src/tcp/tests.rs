@@ -1,4 +1,4 @@
-//! What `tcp` does with conversations made by hand, one row a behaviour, and with random ones against a model.
+//! `tcp` on handmade conversations, one row per behaviour, and on random ones against a model.
 
 use super::assembler::Settings;
 use super::{KIND, with};
@@ -29,8 +29,8 @@ fn run(conversation: &Conversation) -> Outcome {
     Chain::frames(ETHERNET, &conversation.frames).then(&KIND, &[]).run()
 }
 
-/// A block as text: its bytes, `[n]` where n bytes are missing before them, `$` where the stream ends and `~` where its end
-/// was not seen.
+/// A block as text: its bytes, after `[n]` for n missing bytes, and before `$` for the end of the stream or `~` for an
+/// end that was not seen.
 fn text(descriptor: &Descriptor, bytes: &[u8]) -> String {
     let mut text = String::new();
     if descriptor.gap() > 0 {
@@ -44,7 +44,7 @@ fn text(descriptor: &Descriptor, bytes: &[u8]) -> String {
     }
 }
 
-/// Streams by class. Checks what holds for every output: flags, facts, and that nothing was copied.
+/// Streams by class. Checks the invariants of all outputs: flags, facts, and that no byte was copied.
 fn streams(outcome: &Outcome) -> BTreeMap<u32, String> {
     let mut streams = BTreeMap::<u32, String>::new();
     let mut ended = Vec::new();
@@ -78,7 +78,7 @@ fn event(outcome: &Outcome, name: &str) -> u64 {
     outcome.counters("tcp").events.get(name)
 }
 
-/// Lets time pass: a batch of frames that are not TCP each second, for the clock goes by batches.
+/// Lets time pass: a batch of other frames each second, because the clock advances per batch.
 fn wait(conversation: &mut Conversation, seconds: u64) {
     let from = conversation.frames.last().map_or(0, |(time, _)| *time);
     for second in 1..=seconds {
@@ -106,7 +106,7 @@ fn close(conversation: &mut Conversation) {
     then(conversation, last);
 }
 
-/// A frame of one side, `offset` bytes from its next.
+/// Adds a frame of one side, `offset` bytes from its next byte.
 fn out_of_turn(conversation: &mut Conversation, side: usize, offset: i64, payload: &[u8]) {
     let frame = conversation.segment(side, offset, flag::ACK, payload);
     then(conversation, frame);

@@ -1,10 +1,10 @@
-//! The record of a request and its response, made of the records of both. Which fields it has follows from their schema: those of
-//! both, without the one that says which of the two it is.
+//! Makes one record of a request and its response. Its schema follows from theirs: all fields except the one that
+//! tells requests from responses.
 
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push, made};
 
-/// A body of one of the two.
+/// The body of a request or response.
 pub(super) static FILE: Schema = Schema::new(
     "file",
     &[
@@ -19,20 +19,19 @@ pub(super) static FILE: Schema = Schema::new(
     ],
 );
 
-/// One of the two: its record, and what is known of its body where it is a message.
+/// A request or response: its record, and the body of a message.
 pub(super) struct Part<'a> {
     pub row: Row<'a>,
     /// Time of its first block.
     pub begin: u64,
-    /// `None`: it is no message.
+    /// `None`: it is a record and not a message.
     pub body: Option<&'a Body>,
 }
 
-/// A message's body.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     pub length: u64,
-    /// Bytes that are missing inside.
+    /// Bytes missing inside.
     pub missing: u64,
     pub is_truncated: bool,
     /// Times of its first and last bytes.
@@ -51,13 +50,13 @@ impl Body {
     }
 }
 
-/// What can be known of records of one schema.
+/// The prepared layout of the records of one schema.
 pub(super) struct Shape {
     pub schema: &'static Schema,
     made: &'static Schema,
-    /// Where it says which of the two it is; none: it stands alone.
+    /// The field that tells requests from responses; `None`: each record stands alone.
     way: Option<usize>,
-    /// What a response repeats of its request.
+    /// Fields of a request that its response repeats.
     repeats: Vec<usize>,
     fields: Vec<Source>,
     length: String,
@@ -71,27 +70,27 @@ pub(super) struct Shape {
     writer: RowWriter,
 }
 
-/// Where a field of the record comes from.
+/// The source of a field of the record.
 struct Source {
     name: &'static str,
     place: usize,
-    /// The field that holds the same in the other direction.
+    /// The same field for the other direction.
     turned: usize,
-    /// Where there is a response, its request does not say it.
+    /// If there is a response, the value comes from it and not from the request.
     is_of_response: bool,
 }
 
-/// The field of this schema that says which of the two a record is.
+/// The field of this schema that tells requests from responses.
 fn way(schema: &Schema) -> Option<usize> {
     ["direction", "type"].iter().find_map(|end| schema.field(&format!("{}.{end}", schema.name)))
 }
 
-/// Are they messages that are neither? Each stands alone.
+/// Are these messages neither requests nor responses? Each stands alone.
 pub(super) fn is_alone(schema: &Schema) -> bool {
     schema.name == "smtp"
 }
 
-/// The schema of the records of pairs; `None` where these records are no requests and responses.
+/// The schema of the joined records; `None` if `schema` has no requests and responses.
 pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'static Schema> {
     let way = way(schema);
     if way.is_none() && !is_alone(schema) {
@@ -157,7 +156,6 @@ impl Shape {
         })
     }
 
-    /// Does each record stand alone?
     pub fn is_alone(&self) -> bool {
         self.way.is_none()
     }
@@ -166,7 +164,6 @@ impl Shape {
         row.get(self.way?)
     }
 
-    /// Is it a request?
     pub fn is_request(&self, row: &Row<'_>) -> bool {
         matches!(self.way_of(row), Some(FieldValue::Text(b"request" | b"client_hello")))
     }
@@ -182,14 +179,13 @@ impl Shape {
         matches!(self.way_of(row), Some(FieldValue::Text(b"certificate")))
     }
 
-    /// Is it a response that a certificate may follow? That of TLS 1.3 is encrypted (RFC 8446, 2).
+    /// May a certificate follow this response? That of TLS 1.3 is encrypted (RFC 8446, 2).
     pub fn awaits_certificate(&self, row: &Row<'_>) -> bool {
         let version = self.version.and_then(|place| row.get(place));
         matches!(self.way_of(row), Some(FieldValue::Text(b"server_hello")))
             && !matches!(version, Some(FieldValue::Text(b"TLS 1.3")))
     }
 
-    /// Does it answer this request?
     pub fn is_answer(&self, request: &Row<'_>, response: &Row<'_>) -> bool {
         self.repeats.iter().all(|place| match (request.get(*place), response.get(*place)) {
             (Some(FieldValue::Text(one)), Some(FieldValue::Text(other))) => one == other,
@@ -198,7 +194,7 @@ impl Shape {
         })
     }
 
-    /// The record of a request, a response and a certificate, as far as they are there.
+    /// The record of a request, response and certificate, as far as they exist.
     pub fn make(&mut self, [request, response, certificate]: [Option<&Part<'_>>; 3]) -> &[u8] {
         let Shape { writer, made, way, fields, files, file, .. } = self;
         writer.begin();
@@ -213,7 +209,7 @@ impl Shape {
                 })
             };
             let mut of = of;
-            // Addresses and times are those of the request; of what both say the response has the last word.
+            // Addresses and times come from the request; otherwise the response's values win.
             let is_common = !source.name.contains('.');
             let _ = match (is_common, source.is_of_response && response.is_some()) {
                 (true, _) => of(request, source.place) || of(response, source.turned),

@@ -1,11 +1,10 @@
-//! The table of header fields of one direction (RFC 7541, 2.3), and blocks of fields decoded with it into a head as
-//! HTTP/1 has it: that is what the rest of `http` reads.
+//! The header table of one direction (RFC 7541, 2.3). Decodes blocks of fields into a head of HTTP/1, which the rest
+//! of `http` reads.
 
 use base::limits::{HPACK_TABLE_BYTES, HTTP2_FIELDS_BYTES};
 use packet::hpack::{self, Name, Piece, STATIC_TABLE};
 use std::collections::VecDeque;
 
-/// A table.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// The newest first.
@@ -14,14 +13,14 @@ pub(crate) struct Table {
     limit: usize,
 }
 
-/// A field: name and value one after the other.
+/// A field: its name, then its value.
 #[derive(Debug)]
 struct Entry {
     text: Box<[u8]>,
     name_len: usize,
 }
 
-/// What an entry counts beside its text (RFC 7541, 4.1).
+/// The size of an entry beside its text (RFC 7541, 4.1).
 const ENTRY_BYTES: usize = 32;
 
 impl Default for Table {
@@ -31,12 +30,11 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Bytes that it takes.
+    /// The size of all entries.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The field with this number.
     fn field(&self, number: usize) -> Option<(&[u8], &[u8])> {
         let place = number.checked_sub(1)?;
         if let Some(field) = STATIC_TABLE.get(place) {
@@ -63,7 +61,8 @@ impl Table {
         }
     }
 
-    /// Decodes a block into `head`; `None` where it is damaged or takes too much: then the fields behind it cannot be known.
+    /// Decodes a block into `head`. `None`: the block is damaged or too large, so later fields of the connection
+    /// cannot be known.
     pub(super) fn decode(&mut self, block: &[u8], head: &mut HeadText) -> Option<()> {
         head.clear();
         let mut field = std::mem::take(&mut head.field);
@@ -72,7 +71,7 @@ impl Table {
         decoded
     }
 
-    /// Decodes a block, and calls for each of its fields with the buffers of `head`.
+    /// Decodes a block and calls `each` with every field, in the buffers of `head`.
     pub(crate) fn each_field(
         &mut self,
         mut block: &[u8],
@@ -108,7 +107,7 @@ impl Table {
             if is_kept {
                 self.keep(&head.name, &head.value);
             }
-            // What a client may be told to send at most counts like this (RFC 9113, 6.5.2).
+            // SETTINGS_MAX_HEADER_LIST_SIZE counts like this (RFC 9113, 6.5.2).
             total += head.name.len() + head.value.len() + ENTRY_BYTES;
             if total > HTTP2_FIELDS_BYTES {
                 return None;
@@ -119,7 +118,6 @@ impl Table {
     }
 }
 
-/// A field: its name and its value.
 #[derive(Debug, Default)]
 pub(crate) struct FieldText {
     pub(crate) name: Vec<u8>,
@@ -135,7 +133,7 @@ impl FieldText {
     }
 }
 
-/// A head under way; its buffers are kept from one to the next.
+/// A head being decoded; its buffers are reused.
 #[derive(Debug, Default)]
 pub(super) struct HeadText {
     field: FieldText,
@@ -152,16 +150,15 @@ impl HeadText {
         }
     }
 
-    /// Adds a field.
     fn add_field(&mut self, field: &mut FieldText) {
-        // Line breaks, which no field may have (RFC 9113, 8.2.1), would begin others here.
+        // Line breaks are not allowed (RFC 9113, 8.2.1) and would begin new fields here.
         field.value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).for_each(|byte| *byte = b' ');
         let name = match &field.name[..] {
             b":method" => return replace(&mut self.method, &field.value),
             b":path" => return replace(&mut self.path, &field.value),
             b":status" => return replace(&mut self.status, &field.value),
             b":authority" => b"host",
-            // Framing is HTTP/2's own (RFC 9113, 8.2.2).
+            // HTTP/2 has its own framing (RFC 9113, 8.2.2).
             b"transfer-encoding" => return,
             name if name.iter().all(|byte| super::super::start::is_token(*byte)) => name,
             _ => return,
@@ -171,7 +168,7 @@ impl HeadText {
         }
     }
 
-    /// Writes the head as HTTP/1 has it, with that version; says no where there is neither a method nor a status.
+    /// Writes the head as HTTP/1.1; `false` if it has neither a method nor a status.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> bool {
         out.clear();
         let line: [&[u8]; 5] = match (&self.method[..], &self.status[..]) {
@@ -221,7 +218,7 @@ mod tests {
             assert_eq!(String::from_utf8(text.clone()).unwrap(), expected);
         }
         assert_eq!((table.bytes(), table.entries.len()), (164, 3));
-        // A smaller table keeps the newest.
+        // A smaller table keeps the newest fields.
         table.decode(&[0x3f, 0x21], &mut head).unwrap();
         assert_eq!((table.bytes(), table.entries.len()), (54, 1));
         assert_eq!(table.decode(&[0xff, 9], &mut head), None);
@@ -234,7 +231,7 @@ mod tests {
         table.decode(&block, &mut head).unwrap();
         assert!(head.write(&mut text));
         assert_eq!(text, b"HTTP/1.1 200\r\na: x  b:c\r\n\r\n");
-        // One that says that it is long, again and again.
+        // A long field, repeated by its number.
         let long = [&[0x40, 1, b'a', 0x7f, 0xe9, 0x1e][..], &[b'x'; 4000]].concat();
         let bomb = [long, vec![0xbe; 100]].concat();
         assert_eq!(Table::default().decode(&bomb, &mut head), None);

@@ -1,4 +1,4 @@
-//! Ways around the rules: bytes that pass before they are looked at, and bytes that are forgotten when they have passed.
+//! Evasions: bytes that pass before inspection, and bytes that are forgotten after they passed.
 
 use super::*;
 use crate::parts::origin::Origins;
@@ -28,7 +28,7 @@ fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Out
     Chain::frames(ETHERNET, frames).then(&KIND, &[&[("rules", path.as_str())], more].concat()).run()
 }
 
-/// A body that comes byte by byte, behind a head: how many of its bytes pass, and whether a rule stopped the next.
+/// A body sent byte by byte behind `head`. `expected`: its bytes that pass; `is_stopped`: a rule stopped the next one.
 fn check_body(head: &str, body: &[u8], expected: usize, is_stopped: bool) {
     let mut conversation = talk();
     conversation.send(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").send(1, head.as_bytes());
@@ -65,7 +65,7 @@ fn no_byte_of_a_body_passes_that_completes_a_match() {
     assert_eq!(through(&conversation.frames, BODY_RULES, &[]).counters("ips").blocks_rejected, 4 + 8);
 }
 
-/// A decoder gives what it has with each piece.
+/// The decoder gives its output after each piece.
 #[test]
 fn no_byte_of_a_coded_body_passes_that_completes_a_match() {
     let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
@@ -75,7 +75,7 @@ fn no_byte_of_a_coded_body_passes_that_completes_a_match() {
     check_body("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", &body, at + 3, true);
 }
 
-/// 1 MiB in single bytes, and rules that wait for more of it.
+/// 1 MiB in single bytes, with rules that wait for more.
 #[test]
 fn single_bytes_are_cheap() {
     let rules = "drop http any any -> any any (msg:\"a\"; file.data; content:\"xx\"; fast_pattern; content:\"never\"; sid:1;)\n\
@@ -141,13 +141,13 @@ fn what_was_forgotten_does_not_come_again() {
         conversation.send(0, &filler);
     }
     conversation.push(again.clone());
-    // The server has all of it: whatever comes there again is nothing to it.
+    // The server has all of it already and ignores the repeated bytes.
     conversation.send(1, b"").push(again);
     check(&conversation, &[("recall", "1")], 3 + 21 + 2, &[("sent again when it was forgotten", 1)]);
     assert_eq!(run(&conversation, &[("recall", "1M")]).counters("ips").drops.get("contradicts one that passed"), 2);
 }
 
-/// A server answers more requests than are remembered: what it says to forgotten ones is looked at as well.
+/// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {
     for (answers, number) in [(0, 0), (5, 5), (69, 69)] {
@@ -165,7 +165,7 @@ fn answers_to_forgotten_requests_are_looked_at() {
     }
 }
 
-/// Rules over frames; other rules come with the sixth.
+/// Rules over frames that are replaced at the sixth frame.
 static CHANGING: Kind = Kind::new("changing", "has other rules from the sixth frame on", |params, _| {
     let rules = [
         "pass tcp any any -> any any (flow:to_server; content:\"trust me\"; sid:1;)\n",
@@ -214,13 +214,13 @@ fn a_flow_passes_no_longer_than_the_rule_that_passed_it_is_there() {
     let mut conversation = talk();
     conversation.send(0, b"trust me").send(0, b"an attack").send(0, b"an attack");
     assert_eq!(stopped(&conversation), 1);
-    // What came while it passed is not known.
+    // Bytes that passed under a pass rule are not remembered.
     let mut conversation = talk();
     conversation.send(0, b"trust me, at").send(0, b"t").send(0, b"ack").send(0, b"attack");
     assert_eq!(stopped(&conversation), 1);
 }
 
-/// More flows than are remembered, each of one datagram, do not make the rules forget one that both sides take part in.
+/// A flood of one-datagram flows beyond the limit does not make the rules forget a two-way flow.
 #[test]
 fn a_flood_of_flows_does_not_hide_what_passed() {
     let mut conversation = talk();

@@ -1,5 +1,5 @@
-//! What the receiver would leave out is left out: wrong checksums, old timestamps, what is beyond the window, resets that do not
-//! fit; and data that is urgent, or comes with a SYN.
+//! Segments that the receiver would drop: wrong checksums, old timestamps, data beyond the window, unfit resets. Also
+//! urgent data, and data with a SYN.
 
 use super::*;
 use packet::checksum::Sum;
@@ -7,7 +7,7 @@ use packet::pseudo;
 
 const OFFSET: usize = 14 + 20;
 
-/// The frame with these options in its TCP header, whose length is a multiple of four.
+/// The frame with these options in its TCP header; their length is a multiple of four.
 fn with_options(mut frame: Vec<u8>, options: &[u8]) -> Vec<u8> {
     frame.splice(OFFSET + 20..OFFSET + 20, options.iter().copied());
     frame[OFFSET + 12] += (options.len() as u8 / 4) << 4;
@@ -21,7 +21,7 @@ fn stamp(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
 }
 
-/// The frame with this checksum field: the right one, and so much more.
+/// The frame with a checksum that is `wrong_by` too large.
 fn summed(mut frame: Vec<u8>, wrong_by: u16) -> Vec<u8> {
     let address = |at: usize| std::net::IpAddr::from([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
     let (source, target) = (address(26), address(30));
@@ -32,7 +32,7 @@ fn summed(mut frame: Vec<u8>, wrong_by: u16) -> Vec<u8> {
     frame
 }
 
-/// The same with the sum of the pseudo header alone, as a device is to finish it.
+/// The frame with the sum of the pseudo header alone, which a device would finish.
 fn unfinished(frame: Vec<u8>) -> Vec<u8> {
     let pseudo = pseudo::sum(CLIENT.0.into(), SERVER.0.into(), 6, (frame.len() - OFFSET) as u16);
     let mut frame = frame;
@@ -54,7 +54,7 @@ fn client(c: &Conversation, given: &[(&str, &str)]) -> (String, Outcome) {
 
 #[test]
 fn wrong_checksums() {
-    // A forged copy comes first, and is not acknowledged before the right one came.
+    // A forged copy comes first, and is not acknowledged before the right one.
     let forged = |c: &Conversation| summed(c.segment(0, 0, flag::ACK, b"EVIL"), 1);
     let good = |c: &Conversation| summed(c.segment(0, 0, flag::ACK, b"GOOD"), 0);
     for (checksum, expected) in [("auto", "GOOD~"), ("yes", "GOOD~"), ("no", "EVIL~")] {
@@ -66,7 +66,7 @@ fn wrong_checksums() {
         let drops = outcome.counters("tcp").drops.get("wrong checksum") + event(&outcome, "wrong checksum");
         assert_eq!(drops, u64::from(checksum != "no"), "{checksum}");
     }
-    // It is all that the capture has of bytes that were acknowledged: it was sound where the receiver is.
+    // The capture has only this copy of acknowledged bytes, so it was sound at the receiver.
     let mut c = opened_with_sums(9);
     let frames = [
         forged(&c),
@@ -77,7 +77,7 @@ fn wrong_checksums() {
     let (found, outcome) = client(&c, &[]);
     assert_eq!((found.as_str(), event(&outcome, "bytes in doubt given")), ("EVIL and more~", 4));
     assert_eq!(client(&c, &[("checksum", "yes")]).0, "[4]~");
-    // Nobody acknowledged it.
+    // Not acknowledged.
     let mut c = opened_with_sums(9);
     let frame = forged(&c);
     then(&mut c, frame);
@@ -91,7 +91,7 @@ fn checksums_that_a_device_was_to_finish() {
     then(&mut c, frame);
     assert_eq!(client(&c, &[]).0, "GOOD~");
     assert_eq!(client(&c, &[("checksum", "yes")]).0, "~");
-    // A sender all of whose checksums are wrong has no other ones in this capture.
+    // A sender with only wrong checksums was captured before a device finished them.
     let mut c = opened(9);
     c.frames.iter_mut().for_each(|(_, frame)| *frame = summed(std::mem::take(frame), 7));
     let frame = summed(c.segment(0, 0, flag::ACK, b"GOOD"), 7);
@@ -99,7 +99,7 @@ fn checksums_that_a_device_was_to_finish() {
     assert_eq!(client(&c, &[]).0, "GOOD~");
     let outcome = Chain::frames(ETHERNET, &c.frames).then(&KIND, &[("checksum", "yes")]).run();
     assert_eq!(outcome.counters("tcp").drops.get("wrong checksum"), 4);
-    // The frame's source knows: not even a sum that says nothing of the pseudo header counts.
+    // The source marks the checksum as open: then even a sum unlike the pseudo header's does not count.
     let mut c = opened_with_sums(9);
     let frame = summed(c.segment(0, 0, flag::ACK, b"GOOD"), 7);
     then(&mut c, frame);
@@ -116,7 +116,7 @@ fn checksums_that_a_device_was_to_finish() {
         let outcome = chain.then(&KIND, &[("checksum", checksum)]).run();
         assert_eq!(streams(&outcome)[&FROM_CLIENT], expected, "{flags:?} {checksum}");
     }
-    // Of a frame that was cut nobody knows.
+    // The checksum of a frame that was cut is unknown.
     let mut c = opened_with_sums(9);
     let mut frame = summed(c.segment(0, 0, flag::ACK, b"GOOD"), 7);
     frame.truncate(frame.len() - 2);
@@ -124,7 +124,7 @@ fn checksums_that_a_device_was_to_finish() {
     assert_eq!(client(&c, &[("checksum", "no")]).0, "GO~");
 }
 
-/// A conversation whose segments have timestamps: the client's clock says 1000, the server's 5000.
+/// A conversation with timestamps: the client's clock says 1000, the server's 5000.
 fn opened_with_stamps() -> Conversation {
     let mut c = opened(9);
     let stamps = [stamp(1000, 0), stamp(5000, 1000), stamp(1001, 5000)];
@@ -136,7 +136,7 @@ fn opened_with_stamps() -> Conversation {
 
 #[test]
 fn old_timestamps() {
-    // Rows: the times of two segments for one place, the first of which says EVIL, and what counts.
+    // Rows: the timestamps of two segments for one place, the first with EVIL, and the bytes that count.
     let rows = [
         (900, 1002, "GOOD~"),
         (999, 1002, "GOOD~"),
@@ -145,7 +145,7 @@ fn old_timestamps() {
         (1001 ^ 0x8000_0000, 1002, "GOOD~"),
     ];
     for (forged, good, expected) in rows {
-        // As nearly all stacks write them, and in another place.
+        // In the order of nearly all stacks, and in another.
         for turned in [false, true] {
             let of = |c: &Conversation, value, payload: &[u8]| {
                 let mut options = stamp(value, 5000);
@@ -159,7 +159,7 @@ fn old_timestamps() {
             assert_eq!(client(&c, &[("check", "no")]).0, "EVIL~");
         }
     }
-    // Time that goes round.
+    // The clock wraps.
     let mut c = opened(9);
     for ((_, frame), stamp) in c.frames.iter_mut().zip([stamp(u32::MAX, 0), stamp(7, u32::MAX), stamp(1, 7)]) {
         *frame = with_options(std::mem::take(frame), &stamp);
@@ -172,7 +172,7 @@ fn old_timestamps() {
     assert_eq!(client(&c, &[]).0, "abcd~");
 }
 
-/// suricata-verify, bug-3286: a reset and a FIN that somebody sends before the server has answered, and in the midst of it.
+/// suricata-verify, bug-3286: forged reset and FIN, before the server's answer and during it.
 #[test]
 fn forged_ends_with_wrong_timestamps() {
     let mut c = Conversation::midstream(CLIENT, SERVER, 0);
@@ -196,7 +196,7 @@ fn forged_ends_with_wrong_timestamps() {
 
 #[test]
 fn what_is_beyond_the_window() {
-    // The server shifts its windows by 2, if the client can do so as well: 65535 << 2 bytes.
+    // The server shifts its windows by 2 if the client supports shifts: 65535 << 2 bytes.
     for (both, room) in [(true, 4 * 65535), (false, 65535)] {
         let mut c = opened(9);
         let shift = [3, 3, 2, 1];
@@ -232,7 +232,7 @@ fn data_without_ack() {
     assert_eq!(client(&c, &[("check", "no")]).0, "EVIL~");
 }
 
-/// RFC 5961, 3.2: a reset has to stand where its receiver is.
+/// RFC 5961, 3.2: a reset must match the receiver's next byte.
 #[test]
 fn resets_that_do_not_fit() {
     for (offset, is_taken) in [(0, true), (-2, false), (5, false), (60_000, false), (-1, false)] {
@@ -247,7 +247,7 @@ fn resets_that_do_not_fit() {
         assert_eq!(event(&outcome, "connections"), connections, "{offset}");
         assert_eq!(event(&outcome, "resets ignored"), u64::from(!is_taken));
     }
-    // An answer to a SYN says which one.
+    // An answer to a SYN acknowledges it.
     for (acknowledgment, is_taken) in [(10, true), (9, false), (11, false)] {
         let mut c = Conversation::midstream(CLIENT, SERVER, 9);
         then(&mut c, tcp(CLIENT, SERVER, 9, 0, flag::SYN, b""));
@@ -265,7 +265,7 @@ fn urgent(c: &Conversation, offset: i64, pointer: u16, payload: &[u8]) -> Vec<u8
 
 #[test]
 fn urgent_bytes() {
-    // suricata-verify, tcp-urgp-01: the byte in front of the pointer is not for the stream.
+    // suricata-verify, tcp-urgp-01: the byte before the pointer is not part of the stream.
     type Row<'a> = (&'a [(i64, u16, &'a str)], &'a str, u64);
     let rows: [Row<'_>; 6] = [
         (&[(0, 0, "GET /malic"), (10, 1, "X"), (11, 0, "ious")], "GET /malicious", 1),
@@ -302,15 +302,15 @@ fn data_of_a_syn() {
     let answer = |to: u32| tcp(SERVER, CLIENT, 70, to, flag::SYN | flag::ACK, b"");
     let data = |sequence: u32, payload: &[u8]| tcp(CLIENT, SERVER, sequence, 71, flag::ACK, payload);
     let rows: [(&[Vec<u8>], &str); 8] = [
-        // Taken, and what follows.
+        // Taken, with more data after it.
         (&[syn(b"early"), answer(15), data(15, b" late")], "early late~"),
-        // Not taken, and sent again, or something else.
+        // Not taken: sent again, or replaced.
         (&[syn(b"early"), answer(10), data(10, b"early late")], "early late~"),
         (&[syn(b"EVIL"), answer(10), data(10, b"GOOD")], "GOOD~"),
-        // The answer was not seen: how the sender goes on says it.
+        // The answer was not seen: the sender's next data decides.
         (&[syn(b"EVIL"), data(10, b"GOOD")], "GOOD~"),
         (&[syn(b"early"), data(15, b" late")], "early late~"),
-        // Nothing else came.
+        // No other data.
         (&[syn(b"early")], "early~"),
         (&[syn(b"early"), answer(10)], "~"),
         (&[syn(b"early"), syn(b"early"), answer(15)], "early~"),

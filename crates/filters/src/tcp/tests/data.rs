@@ -1,4 +1,4 @@
-//! Data in and out of order, repeated, missing; frames that are not data. One row for each behaviour.
+//! Data in and out of order, repeated and missing; frames without data. One row per behaviour.
 
 use super::*;
 use packet::encapsulation::Vlans;
@@ -19,7 +19,7 @@ fn a_whole_connection() {
     };
     assert_eq!((facts.flow, facts.start, facts.reuse, facts.vlans), (expected, 0, 0, Vlans::default()));
     assert_eq!(outcome.blocks.last().unwrap().stream.as_ref().unwrap().state, StreamState::Closed);
-    // Blocks come out as they are next, not when the connection ends.
+    // Blocks leave as soon as they are next, not at the end of the connection.
     let order: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
     assert_eq!(order, [0, 0, 1, 1, 0, 1]);
     assert_eq!(outcome.blocks[1].descriptor.time, 4 * MILLISECOND);
@@ -41,7 +41,7 @@ fn segments_out_of_order_are_put_in_order() {
     }
 }
 
-/// Each range that is given lies in its frame and has its time, whenever it is given, and whatever was cut off it.
+/// Each block lies in its frame and has the frame's time, whenever it leaves and however it was cropped.
 #[test]
 fn each_range_knows_its_packet_and_time() {
     let mut c = opened(u32::MAX - 3);
@@ -54,7 +54,7 @@ fn each_range_knows_its_packet_and_time() {
         given.iter().map(|it| (it.descriptor.time / MILLISECOND, String::from_utf8_lossy(&it.bytes))).collect();
     let expected = [(6, "abc"), (4, "DEF"), (3, "ghi"), (5, "jkl")];
     assert_eq!(told, expected.map(|(frame, bytes)| (frame, bytes.into())));
-    // Frames lie one behind the other in the source's ring.
+    // Frames are contiguous in the source's ring.
     let begin = |frame: usize| c.frames[..frame].iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
     for block in given {
         let frame = (block.descriptor.time / MILLISECOND) as usize;
@@ -72,7 +72,7 @@ fn the_first_copy_of_a_byte_wins() {
         (&[(0, "GOOD"), (1, "ZZZ")], "GOOD"),
         (&[(0, "GOOD"), (0, "EVILMORE")], "GOODMORE"),
         (&[(0, "abc"), (1, "ZZdef")], "abcdef"),
-        // Against what is held.
+        // Against held data.
         (&[(4, "GOOD"), (4, "EVIL"), (0, "1234")], "1234GOOD"),
         (&[(4, "GOOD"), (2, "ZZZZZZ"), (0, "12")], "12ZZGOOD"),
         (&[(4, "GOOD"), (6, "ZZZZ"), (0, "1234")], "1234GOODZZ"),
@@ -95,24 +95,22 @@ fn the_first_copy_of_a_byte_wins() {
 
 #[test]
 fn lost_bytes_are_a_gap() {
-    // Never seen, and the client never acknowledges: given up on in the end.
+    // Never seen, and the client never acknowledges: given up in the end.
     let mut c = opened(5);
     c.send(1, b"VERY").lose(1, 4).send(1, b"DATA").fin(1);
     check(&c, &["~", "VERY[4]DATA$"]);
-    // At the beginning.
     let mut c = opened(5);
     c.lose(1, 4).send(1, b"GOODDATA");
     check(&c, &["~", "[4]GOODDATA~"]);
-    // Behind all that was seen, but before the FIN.
+    // After all captured bytes, but before the FIN.
     let mut c = opened(5);
     c.send(0, b"ab").lose(0, 3);
     close(&mut c);
     check(&c, &["ab[3]$", "$"]);
-    // Behind all that was seen: the server says that it has it.
+    // After all captured bytes: the server acknowledges them.
     let mut c = opened(5);
     c.send(0, b"ab").lose(0, 3).send(1, b"ok");
     check(&c, &["ab[3]~", "ok~"]);
-    // The whole stream.
     let mut c = opened(5);
     c.lose(0, 9);
     close(&mut c);
@@ -132,14 +130,14 @@ fn acknowledged_bytes_are_given_up_on_after_a_second() {
     assert_eq!(order, ["ab", "got it", "[2]cd", "ef", "later", "~", "~"]);
     assert_eq!((event(&outcome, "gaps"), event(&outcome, "gap bytes")), (1, 2));
 
-    // Not before: the missing bytes come after all.
+    // Not too early: the missing bytes still come.
     let mut c = opened(5);
     c.send(1, b"ab").lose(1, 2).send(1, b"cd");
     out_of_turn(&mut c, 0, 0, b"got it");
     out_of_turn(&mut c, 1, -4, b"xy");
     check(&c, &["got it~", "abxycd~"]);
 
-    // Not where the receiver waits for them as well, however long.
+    // Never while the receiver also waits for the bytes.
     let mut c = opened(5);
     c.send(1, b"ab");
     let acknowledgement = c.segment(0, 0, flag::ACK, b"");
@@ -182,14 +180,14 @@ fn probes_and_keep_alives_add_nothing() {
     out_of_turn(&mut c, 0, -1, b"");
     out_of_turn(&mut c, 0, -1, b"?");
     out_of_turn(&mut c, 1, -1, b"\0");
-    // A probe of a zero window carries the byte that is next; it is sent again once the window opens.
+    // A probe of a zero window carries the next byte, which is sent again once the window opens.
     out_of_turn(&mut c, 0, 0, b"e");
     out_of_turn(&mut c, 0, 0, b"ef");
     let outcome = check(&c, &["abef~", "cd~"]);
     assert_eq!(event(&outcome, "repeated bytes"), 3);
 }
 
-/// Gives these frames, each with so many bytes cut off its end.
+/// Runs frames, with this many bytes cut off the end of each.
 fn run_cut(frames: &[(u64, Vec<u8>)], cut: &[usize]) -> Outcome {
     let pieces = frames.iter().zip(cut.iter().chain(std::iter::repeat(&0))).map(|((time, bytes), cut)| {
         let mut block = Descriptor { time: *time, ..Descriptor::default() };
@@ -206,7 +204,7 @@ fn what_the_snap_length_cut_is_a_gap() {
     assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 4]))[&FROM_CLIENT], "012345[4]abcxyz~");
     assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 10, 1]))[&FROM_CLIENT], "[10]ab[1]xyz~");
     assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 0, 0, 3]))[&FROM_CLIENT], "0123456789abc[3]~");
-    // Cut inside its header options or before: nothing is known of it but its length.
+    // Cut inside its options or earlier: only its length is known.
     let mut early = opened(9);
     out_of_turn(&mut early, 0, 10, b"abc");
     out_of_turn(&mut early, 0, 0, b"0123456789");

@@ -1,10 +1,10 @@
-//! How connections begin and end, and what stands between two of them. One row for each behaviour.
+//! The beginning and end of connections, and the next connection between the same ports. One row per behaviour.
 
 use super::*;
 
 #[test]
 fn fins() {
-    // With data, out of order, repeated; in one direction only while the other goes on.
+    // With data, out of order, repeated; in one direction while the other goes on.
     let mut c = opened(9);
     c.fin(0);
     c.send(1, b"still").send(1, b" here");
@@ -30,7 +30,7 @@ fn fins() {
     let outcome = check(&c, &["abcd$", "ok~"]);
     assert_eq!(event(&outcome, "fins ignored"), 1);
 
-    // Behind a FIN that was acknowledged there is nothing.
+    // No data follows an acknowledged FIN.
     let mut c = opened(9);
     c.send(0, b"ab").fin(0).send(1, b"ok");
     out_of_turn(&mut c, 0, 0, b"more");
@@ -59,7 +59,7 @@ fn resets() {
         let frame = c.segment(side, offset, flag::RST | flag::ACK, b"reason");
         then(c, frame);
     };
-    // It ends the connection, a while later; its payload is not data.
+    // It ends the connection after a while; its payload is not data.
     let mut c = opened(9);
     c.send(0, b"ab").send(1, b"cd");
     reset(&mut c, 1, 0);
@@ -67,7 +67,7 @@ fn resets() {
     let outcome = check(&c, &["ab~", "cd~"]);
     assert_eq!(outcome.blocks.last().unwrap().stream.as_ref().unwrap().state, StreamState::Reset);
     assert_eq!(event(&outcome, "connections unfinished"), 0);
-    // Data that goes on says that it was forged.
+    // Later data shows that it was forged.
     let mut c = opened(9);
     c.send(0, b"ab");
     reset(&mut c, 1, 0);
@@ -76,7 +76,7 @@ fn resets() {
     c.send(0, b"ef");
     let outcome = check(&c, &["abcdef~", "ok~"]);
     assert_eq!(event(&outcome, "connections"), 1);
-    // Data from before it still counts.
+    // Data from before the reset still counts.
     let mut c = opened(9);
     c.send(0, b"ab");
     reset(&mut c, 0, 4);
@@ -91,7 +91,7 @@ fn resets() {
     c.send(0, b"cd");
     let outcome = check(&c, &["abcd~", "~"]);
     assert_eq!(event(&outcome, "resets ignored"), 1);
-    // A port that is closed.
+    // A closed port.
     let mut c = Conversation::midstream(CLIENT, SERVER, 9);
     then(&mut c, tcp(CLIENT, SERVER, 9, 0, flag::SYN, b""));
     then(&mut c, tcp(SERVER, CLIENT, 0, 10, flag::RST | flag::ACK, b""));
@@ -113,10 +113,10 @@ fn syns() {
         frames.iter().for_each(|frame| then(&mut c, frame.clone()));
         check(&c, expected)
     };
-    // Data in it (RFC 7413), sent again when the server did not take it.
+    // Data in it (RFC 7413), sent again if the server did not take it.
     check(&[syn(9, b"early"), answer(70, 15), data(15, 71, b" late")], &["early late~", "~"]);
     check(&[syn(9, b"early"), answer(70, 10), data(10, 71, b"early late")], &["early late~", "~"]);
-    // Sent again, with the same number and with others: the one that is answered counts.
+    // Sent again with the same number and with others: the answered one counts.
     check(&[syn(9, b""), syn(9, b""), answer(70, 10), answer(70, 10), data(10, 71, b"a")], &["a~", "~"]);
     check(&[syn(9, b""), syn(500_000, b""), answer(70, 500_001), data(500_001, 71, b"a")], &["a~", "~"]);
     check(&[syn(500_000, b""), syn(9, b""), answer(70, 500_001), data(500_001, 71, b"a")], &["a~", "~"]);
@@ -132,10 +132,9 @@ fn syns() {
         &["a~", "b~"],
     );
     check(&[syn(9, b""), answer(70, 10), data(10, 71, b"a"), answer(900_000, 10), reply(71, 11, b"b")], &["a~", "b~"]);
-    // The answer first: its sender is the server all the same.
+    // The answer comes first; its sender is still the server.
     let outcome = check(&[answer(70, 10), syn(9, b""), data(10, 71, b"a"), reply(71, 11, b"b")], &["a~", "b~"]);
     assert_eq!(outcome.blocks[0].stream.as_ref().unwrap().flow.source_port, CLIENT.1);
-    // Only the answer.
     check(&[answer(70, 10), data(13, 71, b"d"), data(10, 71, b"abc")], &["abcd~", "~"]);
     // From both sides at once (RFC 9293, 3.5), and the split handshakes of suricata-verify.
     let other = |isn: u32| tcp(SERVER, CLIENT, isn, 0, flag::SYN, b"");
@@ -158,7 +157,6 @@ fn connections_without_a_handshake_begin_with_the_first_data() {
     c.send(0, b"abcd").send(1, b"ok").send(0, b"ef");
     let outcome = check(&c, &["abcdef~", "ok~"]);
     assert_eq!(outcome.blocks[0].stream.as_ref().unwrap().state, StreamState::Midstream);
-    // One side only.
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(1, b"only").send(1, b" this");
     let outcome = check(&c, &["only this~", "~"]);
@@ -167,7 +165,7 @@ fn connections_without_a_handshake_begin_with_the_first_data() {
         SERVER.1,
         "who is heard first is the client"
     );
-    // The other side's acknowledgement says what comes first, so what is early is held and what is missing is known.
+    // The other side's acknowledgement tells the first byte, so early data is held and missing data is known.
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(0, b"get");
     out_of_turn(&mut c, 1, 3, b"def");
@@ -179,7 +177,7 @@ fn connections_without_a_handshake_begin_with_the_first_data() {
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(0, b"get").lose(1, 3).send(0, b"more").send(1, b"def");
     check(&c, &["getmore~", "[3]def~"]);
-    // It is no lower bound: what was sent before may be seen after.
+    // The acknowledgement is no lower bound: earlier data may be captured later.
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(0, b"get");
     out_of_turn(&mut c, 1, -2, b"..abc");
@@ -201,7 +199,7 @@ fn ports_are_used_again() {
         next.send(0, b"second").send(1, b"2");
         next.frames.into_iter().for_each(|(_, frame)| then(c, frame));
     };
-    // After FINs, also when the last acknowledgement is missing, and after a reset; with any sequence number.
+    // After FINs (also without the last acknowledgement) and after a reset; with any sequence number.
     for isn in [100, 101, 5_000_000, u32::MAX] {
         let mut c = opened(100);
         c.send(0, b"first").send(1, b"1");
@@ -223,20 +221,20 @@ fn ports_are_used_again() {
         again(&mut c, isn);
         check(&c, &["first~", "~", "second~", "2~"]);
     }
-    // While the last one is not over, as far as was seen: the answer says that the SYN is real.
+    // While the last connection still seems open: the answer confirms the SYN.
     let mut c = opened(100);
     c.send(0, b"first").send(1, b"1");
     again(&mut c, 7_000_000);
     let outcome = check(&c, &["first~", "1~", "second~", "2~"]);
     assert_eq!(event(&outcome, "connections replaced"), 1);
-    // Where only its side is seen, what follows says so.
+    // If only one side is seen, its next data confirms the SYN.
     let mut c = Conversation::midstream(CLIENT, SERVER, 100);
     c.send(0, b"first");
     then(&mut c, tcp(CLIENT, SERVER, 7_000_000, 0, flag::SYN, b""));
     then(&mut c, tcp(CLIENT, SERVER, 7_000_001, 1, flag::ACK, b""));
     then(&mut c, tcp(CLIENT, SERVER, 7_000_001, 1, flag::ACK, b"second"));
     check(&c, &["first~", "~", "second~", "~"]);
-    // A forged one is ignored.
+    // A forged SYN is ignored.
     let mut c = opened(100);
     c.send(0, b"first").send(1, b"1");
     then(&mut c, tcp(CLIENT, SERVER, 7_000_000, 0, flag::SYN, b""));
@@ -245,7 +243,7 @@ fn ports_are_used_again() {
     let outcome = check(&c, &["first goes on~", "123~"]);
     assert_eq!((event(&outcome, "doubtful syns"), event(&outcome, "connections")), (1, 1));
     assert_eq!(outcome.counters("tcp").drops.get("after a doubtful syn"), 1);
-    // Far from what is expected, without a SYN: dropped, until the other side answers it.
+    // Far from the expected number, without a SYN: dropped until the other side answers.
     let mut c = opened(100);
     c.send(0, b"first").send(1, b"1");
     let far = 100 + (1 << 31);
@@ -267,7 +265,7 @@ fn what_comes_late_opens_nothing() {
     then(&mut c, late);
     let outcome = check(&c, &["first$", "1$"]);
     assert_eq!((event(&outcome, "connections"), event(&outcome, "segments after the end")), (1, 3));
-    // What goes on from there is another connection, whose SYN was missed.
+    // Data that continues from there is another connection, whose SYN was missed.
     out_of_turn(&mut c, 0, 1000, b"second");
     check(&c, &["first$", "1$", "second~", "~"]);
 }
@@ -286,12 +284,12 @@ fn silence_ends_a_connection() {
     assert_eq!(event(&outcome, "connections idle"), 1);
     let outcome = Chain::frames(ETHERNET, &c.frames).then(&KIND, &[("timeout", "1h")]).run();
     assert_eq!(streams(&outcome).into_values().collect::<Vec<_>>(), ["abcdefgh~", "~"]);
-    // One that did not get beyond its SYN does not last as long.
+    // A connection with only a SYN ends sooner.
     let mut c = Conversation::midstream(CLIENT, SERVER, 100);
     then(&mut c, tcp(CLIENT, SERVER, 100, 0, flag::SYN, b""));
     wait(&mut c, 140);
     assert_eq!(event(&check(&c, &["~", "~"]), "connections idle"), 1);
-    // One without an answer to its FIN is over soon.
+    // A connection whose FIN is not answered ends soon.
     let mut c = opened(100);
     c.send(0, b"ab").fin(0).fin(1);
     wait(&mut c, 10);
@@ -311,8 +309,8 @@ fn a_leap_in_time_ends_nothing() {
     assert_eq!(event(&outcome, "connections"), 1);
 }
 
-/// What is held behind a sure end has a hole that is to be looked at when the connection is over, and its stream number
-/// another's.
+/// Data held behind a sure end has a hole with a scheduled check. The check must not act after the connection ended
+/// and its stream number belongs to another.
 #[test]
 fn an_ended_connection_does_not_close_its_number_again() {
     let mut all = opened(1000);
@@ -322,10 +320,10 @@ fn an_ended_connection_does_not_close_its_number_again() {
     then(&mut all, tcp(SERVER, CLIENT, 1_001_001, 1001 + 101, flag::ACK, b""));
     then(&mut all, tcp(SERVER, CLIENT, 1_001_001, 1001 + 101, flag::ACK | flag::FIN, b""));
     wait(&mut all, 8);
-    // All at once, so that the hole's time is still to come.
+    // All at once, so that the hole's check is still to come.
     let now = all.frames.last().map_or(0, |(time, _)| *time);
     let mut add = |frame: Vec<u8>| all.frames.push((now, frame));
-    // Enough connections that open and close for the number to come back.
+    // Enough short connections for the number to be reused.
     for number in 0..4108_u32 {
         let end = (std::net::Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8), 5000);
         add(tcp(end, SERVER, 0, 0, flag::SYN, b""));

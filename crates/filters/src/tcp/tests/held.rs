@@ -1,4 +1,4 @@
-//! What waits, against the rule byte by byte.
+//! Held data, against the rule byte by byte.
 
 use crate::parts::policy::{ALL, Policy};
 use crate::tcp::held::Held;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const LANE: u32 = 3;
 
-/// Each byte remembers the piece that it is of, as that is now. `None` for a hole.
+/// Each byte remembers its current piece. `None` for a hole.
 fn by_byte(steps: &[(usize, usize)], policy: Policy) -> Vec<Option<usize>> {
     let mut owners: Vec<Option<usize>> = Vec::new();
     for (number, &(start, len)) in steps.iter().enumerate() {
@@ -22,7 +22,7 @@ fn by_byte(steps: &[(usize, usize)], policy: Policy) -> Vec<Option<usize>> {
                 at += 1;
                 continue;
             };
-            // A run of one owner is a piece.
+            // A run with one owner is a piece.
             let from = (0..=at).rev().take_while(|place| before[*place] == Some(owner)).last().unwrap();
             let to = (at..before.len()).take_while(|place| before[*place] == Some(owner)).last().unwrap() + 1;
             if policy.takes_later_in_stream((from as u64, to as u64), (start as u64, end as u64)) {
@@ -58,7 +58,7 @@ proptest! {
         let owners = by_byte(&steps, policy);
         let count = owners.iter().flatten().count() as u64;
         prop_assert_eq!((new, held.bytes(), held.end(LANE)), (count, count, owners.len() as u64));
-        // Out in two parts: first what ends before a position, as far as the first run goes.
+        // Taken out in two parts: first the pieces that end before a position in the first run.
         let mut found = vec![None; owners.len()];
         let mut taken = 0;
         let mut put = |rings: &BlockTable, piece: Piece| {
@@ -75,7 +75,7 @@ proptest! {
         }
         prop_assert_eq!((found, i64::from(taken)), (owners, pieces));
         prop_assert_eq!((held.pieces(), held.bytes(), held.heavy_lane_after(0)), (0, 0, None));
-        // Every hold is taken back.
+        // Every hold is released.
         rings.retire(segment);
         rings.recycle(segment);
         prop_assert!(rings.interface(&view.block(0, 0)).is_none(), "something is still held");

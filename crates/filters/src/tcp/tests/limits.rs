@@ -1,4 +1,4 @@
-//! Limits that are met, and traffic that is meant to be expensive.
+//! Limits that are reached, and traffic designed to be expensive.
 
 use super::*;
 use crate::parts::origin::Origins;
@@ -55,7 +55,7 @@ fn connections_make_room_for_others() {
             .take(count)
             .for_each(|(_, frame)| then(&mut all, frame));
     };
-    // Two with data, then a flood of SYNs, then one that was there goes on.
+    // Two connections with data, then a flood of SYNs, then one of the two goes on.
     add(0, 4);
     add(1, 4);
     (2..40).for_each(|number| add(number, 1 + usize::from(number > 100)));
@@ -97,7 +97,7 @@ fn few_ended_connections_are_remembered() {
         then(&mut all, c.frames[3].1.clone());
     }
     let outcome = run_small(&all);
-    // The first data that came first of all has to be new data: who sent it before was forgotten.
+    // The first data of all must be new data: its sender was forgotten.
     assert_eq!(event(&outcome, "segments after the end"), 2);
     assert_eq!(streams(&outcome).len(), 16);
 }
@@ -146,7 +146,7 @@ fn held_bytes_and_blocks_of_all_connections_are_bounded() {
     }
 }
 
-/// One connection is missing one segment while another sends hundreds out of order: it is the other that makes room.
+/// One connection misses one segment while another sends hundreds out of order: the other makes room.
 #[test]
 fn who_holds_most_makes_room() {
     let (victim, attacker) = (CLIENT, (CLIENT.0, CLIENT.1 + 1));
@@ -173,7 +173,7 @@ fn who_holds_most_makes_room() {
     }
 }
 
-/// Many tiny segments out of order, in the worst orders, and segments that cover them all, again and again.
+/// Many tiny segments in the worst orders, and segments that cover them all, repeatedly.
 #[test]
 fn floods_of_segments_out_of_order_end() {
     let count = 8_000_i64;
@@ -213,7 +213,7 @@ static INLINE: Kind = Kind::new("tcp", "with room for little, between the two en
 .gives(Type::Bytes)
 .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
 
-/// Between the two ends what is held has passed: it is the newcomer that goes.
+/// Between the two ends held data has already passed, so the new piece is dropped.
 #[test]
 fn newcomers_are_dropped_where_what_is_held_has_passed() {
     let mut all = opened(1);

@@ -1,9 +1,8 @@
-//! Random conversations against a model that knows nothing of order: an array of bytes in which the first copy stays.
+//! Random conversations against a model without order: an array of bytes in which the first copy stays.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A segment of a stream.
 #[derive(Clone, Debug)]
 struct Part {
     start: usize,
@@ -14,7 +13,7 @@ struct Part {
     copy: u8,
 }
 
-/// A stream of both directions, as segments in the order they were captured.
+/// A stream of both directions, as segments in the order of capture.
 #[derive(Clone, Debug)]
 struct Scenario {
     isn: u32,
@@ -27,9 +26,9 @@ fn byte(side: usize, place: usize, copy: u8) -> u8 {
     b'A' + ((place * 7 + usize::from(copy) * 3 + side) % 26) as u8
 }
 
-/// What the stream is: each byte from the first segment that had it, gaps as `[n]`.
+/// The expected stream: each byte from the first segment that had it, gaps as `[n]`.
 fn model(scenario: &Scenario, side: usize) -> String {
-    // What the first segment with a byte said of it: its value, or that the snap length cut it.
+    // The first segment with a byte: its value, or `None` inside if the snap length cut it.
     let mut bytes: Vec<Option<Option<u8>>> = vec![None; scenario.len[side]];
     for (of, part) in scenario.parts.iter().filter(|(of, _)| *of == side) {
         for (index, known) in bytes[part.start..][..part.len].iter_mut().enumerate() {
@@ -37,7 +36,7 @@ fn model(scenario: &Scenario, side: usize) -> String {
             known.get_or_insert(captured.then(|| byte(*of, part.start + index, part.copy)));
         }
     }
-    // Without a FIN the stream ends with the last byte that anybody knows of.
+    // Without a FIN the stream ends with its last known byte.
     let end =
         if scenario.fin { bytes.len() } else { bytes.iter().rposition(Option::is_some).map_or(0, |last| last + 1) };
     let (mut text, mut missing) = (String::new(), 0);
@@ -59,7 +58,6 @@ fn model(scenario: &Scenario, side: usize) -> String {
     text + if scenario.fin { "$" } else { "~" }
 }
 
-/// What `tcp` makes of it.
 fn assemble(scenario: &Scenario) -> BTreeMap<u32, String> {
     let ends = [CLIENT, SERVER];
     let first = [scenario.isn.wrapping_add(1), scenario.isn.wrapping_mul(77)];
@@ -108,7 +106,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
     })
 }
 
-/// A whole stream in order, cut into segments, of which some are sent again, and then shuffled a little.
+/// A whole stream, cut into segments. Some are sent again, and all are shuffled a little.
 fn shuffled() -> impl Strategy<Value = Scenario> {
     let sizes = || proptest::collection::vec(1_usize..20, 1..40);
     (any::<u32>(), sizes(), sizes(), proptest::collection::vec((any::<u16>(), 0_usize..80), 0..80), any::<bool>())
@@ -147,7 +145,7 @@ proptest! {
         prop_assert_eq!(&found[&FROM_SERVER], &model(&scenario, 1));
     }
 
-    /// Any segments at all end in counted numbers and well-formed streams.
+    /// Any segments at all lead to counted numbers and well-formed streams.
     #[test]
     fn anything(segments in proptest::collection::vec(
         (any::<bool>(), prop_oneof![0_u32..50, any::<u32>()], prop_oneof![0_u32..50, any::<u32>()], 0_u8..32, 0_usize..20, 0_u64..3),
@@ -158,7 +156,7 @@ proptest! {
             let (from, to) = if to_server { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
             time += seconds * SECOND;
             frames.push((time, tcp(from, to, sequence, acknowledgment, flags, &b"abcdefghijklmnopqrstuvwxyz"[..len])));
-            // A batch each second, so that timers go off.
+            // A batch each second, so that timers fire.
             let others = if seconds > 0 { BATCH_BLOCKS } else { 0 };
             frames.extend((0..others).map(|_| (time, udp(CLIENT, SERVER, b""))));
         }

@@ -1,9 +1,9 @@
-//! Whose bytes count where segments overlap that wait, for each policy.
+//! Whose bytes count where waiting segments overlap, for each policy.
 
 use super::*;
 use crate::parts::policy::WORDS;
 
-/// Novak's pieces for streams, one byte a letter, as Suricata's tests have them: a letter, how many bytes of it, and where.
+/// Novak's pieces for streams, one byte per letter, from Suricata's tests: (letter, count, start).
 const NOVAK: [(u8, usize, i64); 17] = [
     (b'A', 3, 1),
     (b'B', 2, 5),
@@ -24,7 +24,7 @@ const NOVAK: [(u8, usize, i64); 17] = [
     (b'Q', 2, 23),
 ];
 
-/// What each policy makes of them.
+/// The stream that each policy gives.
 const ROWS: [(&str, &str); 8] = [
     ("first", "0AAAJBBCCCLDLMEEFFFGGHHIQ"),
     ("vista", "0AAAJBBCCCLDLMEEFFFGGHHIQ"),
@@ -60,10 +60,10 @@ fn the_novak_pattern_letter_by_letter() {
     }
 }
 
-/// Two segments, the later of which begins before, at or behind the earlier one, and ends before, at or behind it.
+/// A later segment begins before, at or after the start of an earlier one, and ends before, at or after its end.
 #[test]
 fn before_same_and_after() {
-    // The later one: where it is; and the policies that take it. The earlier one is 4..8.
+    // The later segment, and the policies that prefer it. The earlier one is 4..8.
     let rows: [((i64, usize), &str); 9] = [
         ((2, 4), "bsd linux old-linux windows last"),
         ((2, 6), "bsd linux old-linux windows solaris last"),
@@ -84,7 +84,7 @@ fn before_same_and_after() {
                 out_of_turn(&mut c, 0, 0, b"....");
                 let found = &streams(&run_with(&c, &[("policy", policy)]))[&FROM_CLIENT];
                 let takes = takers.split(' ').any(|word| word == policy);
-                // The first byte that both have.
+                // The first common byte.
                 let both = found.as_bytes()[at.max(4) as usize];
                 assert_eq!(char::from(both), if takes { 'n' } else { 'o' }, "{policy} {at} {len}: {found}");
             }
@@ -104,7 +104,7 @@ fn the_target_says_which_policy() {
     }
 }
 
-/// What was given does not change, whatever the policy.
+/// Bytes that were given do not change under any policy.
 #[test]
 fn what_was_given_stays() {
     for policy in WORDS {
@@ -119,7 +119,7 @@ fn what_was_given_stays() {
 
 #[test]
 fn conflicts_are_counted() {
-    // Which bytes differ: with those that wait always, with those given where that is asked for.
+    // Number of differing bytes: compared with waiting data always, with given data on request.
     type Row<'a> = (&'a [(i64, &'a str)], &'a str, u64);
     let rows: [Row<'_>; 5] = [
         (&[(4, "GOOD"), (4, "GOOD"), (4, "GOAD")], "0", 1),
@@ -136,7 +136,7 @@ fn conflicts_are_counted() {
     }
 }
 
-/// A segment over more pieces than it is compared with is said to be.
+/// A segment over more pieces than the comparison limit is counted.
 #[test]
 fn comparing_has_an_end() {
     let mut c = opened(7);
