@@ -224,7 +224,9 @@ int32_t sl_request_text(sl_request *request,
 
  `request` is from `sl_request_open`; `name` ends with a zero byte; `number` has room for the answer.
  */
-int32_t sl_request_number(sl_request *request, const char *name, uint64_t *number);
+int32_t sl_request_number(sl_request *request,
+                          const char *name,
+                          uint64_t *number);
 
 /*
  The record of the last block from `sl_request_next`, as one JSON object that ends with a zero byte. NULL: the block

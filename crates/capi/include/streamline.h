@@ -276,7 +276,9 @@ int32_t sl_flush(sl_pipe *pipe);
 
  `pipe` is from `sl_open`.
  */
-int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
+int32_t sl_resize(sl_pipe *pipe,
+                  uint64_t bytes,
+                  uint64_t slots);
 
 /*
  Uses only `bytes` bytes of a ring of descriptors from here on (rounded up to a power of two), so that written bytes
