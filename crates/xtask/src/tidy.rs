@@ -74,9 +74,6 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     for finding in &findings {
         eprintln!("{finding}");
     }
-    for note in plain::notes(&tree) {
-        eprintln!("{note}");
-    }
     match findings.len() {
         0 => {
             eprintln!("tidy: {} checks of {} files found nothing", CHECKS.len(), tree.files.paths.len());

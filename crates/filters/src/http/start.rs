@@ -9,9 +9,16 @@ const NAME: &[u8] = b"HTTP/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartLine<'a> {
-    Request { method: &'a [u8], target: &'a [u8], protocol: &'a [u8] },
+    Request {
+        method: &'a [u8],
+        target: &'a [u8],
+        protocol: &'a [u8],
+    },
     /// `status` is `None` if it cannot be read.
-    Response { protocol: &'a [u8], status: Option<u16> },
+    Response {
+        protocol: &'a [u8],
+        status: Option<u16>,
+    },
 }
 
 /// Bytes of junk that browsers accept before the version of a response.

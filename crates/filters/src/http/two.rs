@@ -72,7 +72,11 @@ enum Phase {
     /// The length of a frame's padding.
     Padding(Header),
     /// Data, and the padding of its frame.
-    Data { header: Header, left: usize, padding: usize },
+    Data {
+        header: Header,
+        left: usize,
+        padding: usize,
+    },
     /// Contents that the session passes over.
     Skip(usize),
     /// The side speaks no HTTP/2, or lost its place among the frames.

@@ -12,11 +12,8 @@ use crate::workspace::Package;
 use patterns::Patterns;
 use std::collections::BTreeSet;
 
-/// The limit of a crate without a row in [`NOT_YET`], in places per 1,000 comment lines.
+/// The limit of each crate, in places per 1,000 comment lines.
 const LIMIT: usize = 15;
-
-/// Crates above [`LIMIT`], each with the number it has reached. Numbers only go down; a row goes when it reaches the limit.
-const NOT_YET: &[(&str, usize)] = &[("filters", 71), ("packet", 22), ("rules", 81)];
 
 /// The most lines of the repository that `// plain: WHY` may except.
 const MOST_EXCEPTED: usize = 20;
@@ -85,26 +82,16 @@ impl Count {
 }
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_with(tree, NOT_YET)
-}
-
-/// Rows of the table whose numbers can be lowered. They do not fail the check.
-pub(super) fn notes(tree: &Tree) -> Vec<String> {
-    notes_with(tree, NOT_YET)
-}
-
-fn check_with(tree: &Tree, not_yet: &[(&str, usize)]) -> Vec<Finding> {
-    let (patterns, table) = (Patterns::new(), file!());
+    let patterns = Patterns::new();
     let mut findings = Vec::new();
     let mut excepted = Vec::new();
     for package in &tree.workspace.packages {
         let count = Count::of(tree, package, &patterns);
-        let row = not_yet.iter().find(|(name, _)| *name == package.name);
-        let (limit, rate) = (row.map_or(LIMIT, |(_, limit)| *limit), count.rate());
-        if rate > limit {
+        let rate = count.rate();
+        if rate > LIMIT {
             for place in &count.places {
                 let message = format!(
-                    "{}; say it plainly: `{}` has {rate} such places per 1,000 comment lines, {limit} are the most",
+                    "{}; say it plainly: `{}` has {rate} such places per 1,000 comment lines, {LIMIT} are the most",
                     place.reason, package.name
                 );
                 findings.push(Finding::new(&place.path, place.line, message));
@@ -113,28 +100,11 @@ fn check_with(tree: &Tree, not_yet: &[(&str, usize)]) -> Vec<Finding> {
         excepted.extend(count.excepted);
         findings.extend(count.findings);
     }
-    for (name, _) in not_yet.iter().filter(|(name, _)| tree.workspace.package(name).is_none()) {
-        findings.push(Finding::new(table, 1, format!("`{name}` is no crate; remove its row from NOT_YET")));
-    }
     for (path, line) in excepted.iter().skip(MOST_EXCEPTED) {
         let message = format!("more than {MOST_EXCEPTED} lines have `{EXCEPT}`; rewrite the line below instead");
         findings.push(Finding::new(path, *line, message));
     }
     findings
-}
-
-fn notes_with(tree: &Tree, not_yet: &[(&str, usize)]) -> Vec<String> {
-    let patterns = Patterns::new();
-    let rows = not_yet.iter().filter_map(|(name, limit)| Some((tree.workspace.package(name)?, *limit)));
-    let lower = rows.filter_map(|(package, limit)| {
-        let (name, rate) = (&package.name, Count::of(tree, package, &patterns).rate());
-        match rate {
-            rate if rate <= LIMIT => Some(format!("{}: `{name}` is at {rate}; remove its row", file!())),
-            rate if rate < limit => Some(format!("{}: `{name}` is at {rate}; lower its {limit}", file!())),
-            _ => None,
-        }
-    });
-    lower.collect()
 }
 
 #[cfg(test)]
@@ -154,8 +124,8 @@ mod tests {
         Tree { files: Files::made_up(&[(PATH, text), ("crates/ab/src/lib.rs", BAD)]), workspace }
     }
 
-    fn check_text(text: &str, not_yet: &[(&str, usize)], expected: &[&str]) {
-        let findings = check_with(&tree(text), not_yet);
+    fn check_text(text: &str, expected: &[&str]) {
+        let findings = check(&tree(text));
         assert_eq!(findings.iter().map(Finding::to_string).collect::<Vec<_>>(), expected, "{text}");
     }
 
@@ -168,34 +138,20 @@ mod tests {
                  the most"
             )
         };
-        check_text(&text, &[], &[&line(1), &line(4)]);
-        check_text(&text, &[("a", 25)], &[]);
-        check_text(&format!("{text}{}", GOOD.repeat(40)), &[], &[]);
-        check_text(&format!("{BAD}{GOOD}"), &[], &[]);
-        let no_crate = format!("{}:1: `b` is no crate; remove its row from NOT_YET", file!());
-        check_text(GOOD, &[("b", 25)], &[&no_crate]);
-    }
-
-    #[test]
-    fn numbers_can_be_lowered() {
-        let text = format!("{BAD}\n{BAD}\n{}", GOOD.repeat(38));
-        let note = |text: &str| vec![format!("{}: `a` is at {text}", file!())];
-        let rows = [(25, vec![]), (26, note("25; lower its 26"))];
-        for (limit, expected) in rows {
-            assert_eq!(notes_with(&tree(&text), &[("a", limit)]), expected, "{limit}");
-        }
-        assert_eq!(notes_with(&tree(GOOD), &[("a", 25)]), note("0; remove its row"));
+        check_text(&text, &[&line(1), &line(4)]);
+        check_text(&format!("{text}{}", GOOD.repeat(40)), &[]);
+        check_text(&format!("{BAD}{GOOD}"), &[]);
     }
 
     #[test]
     fn lines_are_excepted_for_a_reason() {
         let excepted = format!("// plain: the RFC says so\n{BAD}\n");
-        check_text(&excepted.repeat(20), &[], &[]);
+        check_text(&excepted.repeat(20), &[]);
         let more = format!("{PATH}:61: more than 20 lines have `// plain:`; rewrite the line below instead");
-        check_text(&excepted.repeat(21), &[], &[&more]);
+        check_text(&excepted.repeat(21), &[&more]);
         let no_reason = format!("{PATH}:1: `// plain:` has no reason; say why");
-        check_text(&format!("// plain:\n{BAD}"), &[], &[&no_reason]);
+        check_text(&format!("// plain:\n{BAD}"), &[&no_reason]);
         let not_needed = format!("{PATH}:1: the line below this `// plain:` needs no exception; remove the comment");
-        check_text(&format!("// plain: it is good\n{GOOD}"), &[], &[&not_needed]);
+        check_text(&format!("// plain: it is good\n{GOOD}"), &[&not_needed]);
     }
 }
