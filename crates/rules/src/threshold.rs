@@ -4,7 +4,7 @@
 use crate::mistake::Read;
 use crate::state::{FlowState, is_purge_due};
 use crate::text::{Opt, Word, unsigned};
-use base::limits::{RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
+use base::limits::{RULES_BACKOFF_SILENCE_S, RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
 use packet::Flow;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -121,6 +121,9 @@ impl Threshold {
     }
 }
 
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
 /// Rule, tracking mode, and the addresses tracked.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
@@ -128,7 +131,7 @@ type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 struct Entry {
     count: u32,
     start: u64,
-    /// The end of the period.
+    /// The end of the period; for [`Kind::Backoff`], the end of the silence after the last match.
     end: u64,
     /// Distinct ports seen, if ports are counted.
     ports: Vec<u16>,
@@ -155,7 +158,7 @@ impl Counts {
         flow: Option<&mut FlowState>,
         now: u64,
     ) -> bool {
-        let period = u64::from(threshold.seconds) * 1_000_000_000;
+        let period = u64::from(threshold.seconds) * SECOND;
         let (source, target) = (packet.map(|packet| packet.source), packet.map(|packet| packet.target));
         let who = match threshold.track {
             Track::Source => (source, None),
@@ -177,16 +180,15 @@ impl Counts {
             }
         };
         let who = (key, threshold.track, who.0, who.1);
-        let full = self.table.len() >= RULES_THRESHOLDS;
-        if full && !self.table.contains_key(&who) {
-            if is_purge_due(&mut self.purged, now) {
-                self.table.retain(|_, entry| entry.end > now);
-                self.ports = self.table.values().map(|entry| entry.ports.len()).sum();
-            }
-            if self.table.len() >= RULES_THRESHOLDS {
-                self.full = true;
-                return true;
-            }
+        let needs_entry = self.table.len() >= RULES_THRESHOLDS && !self.table.contains_key(&who);
+        let needs_ports = self.ports >= RULES_UNIQUE_PORTS && threshold.unique.is_some();
+        if (needs_entry || needs_ports) && is_purge_due(&mut self.purged, now) {
+            self.table.retain(|_, entry| entry.end > now);
+            self.ports = self.table.values().map(|entry| entry.ports.len()).sum();
+        }
+        if needs_entry && self.table.len() >= RULES_THRESHOLDS {
+            self.full = true;
+            return true;
         }
         let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0, ports: Vec::new() });
         if let Some((unique, packet)) = threshold.unique.zip(packet) {
@@ -209,7 +211,10 @@ impl Counts {
             return entry.ports.len() > threshold.count as usize;
         }
         let alerts = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
-        entry.end = entry.start.saturating_add(period);
+        entry.end = match threshold.kind {
+            Kind::Backoff => now.saturating_add(RULES_BACKOFF_SILENCE_S * SECOND),
+            _ => entry.start.saturating_add(period),
+        };
         alerts
     }
 }
@@ -282,7 +287,6 @@ mod tests {
 
     #[test]
     fn a_full_table_forgot_what_it_counted() {
-        const SECOND: u64 = 1_000_000_000;
         let threshold =
             |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1, unique: None };
         let (long, short) = (threshold(Kind::Filter, 60), threshold(Kind::Limit, 1));
@@ -301,5 +305,47 @@ mod tests {
         assert_eq!(alerts(&short, 2, 0, 12 * SECOND), (true, full, true), "the longer periods go on");
         assert_eq!(alerts(&long, 1, 0, 13 * SECOND), (true, full, false), "its third");
         assert_eq!(alerts(&short, 2, 0, 70 * SECOND), (true, 1, false), "all periods have ended");
+    }
+
+    fn from_host(host: u32, target_port: u16) -> Flow {
+        let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
+        Flow { source: host, target: host, source_port: 0, target_port, protocol: 6 }
+    }
+
+    #[test]
+    fn full_ports_alerted_for_good() {
+        let (kind, track, unique) = (Kind::Filter, Track::Source, Some(Unique::Target));
+        let threshold = Threshold { kind, track, count: u32::from(u16::MAX), seconds: 60, multiplier: 1, unique };
+        let mut counts = Counts::default();
+        let mut alerts = |host: u32, port: u16, now: u64| {
+            let alerts = counts.alerts(&threshold, 1, Some(&from_host(host, port)), None, now);
+            (alerts, std::mem::take(&mut counts.full))
+        };
+        // A larger number of ports per host makes the search of its list slow.
+        let ports = 1 << 6;
+        for at in 0..RULES_UNIQUE_PORTS as u32 {
+            assert_eq!(alerts(at / ports, (at % ports) as u16, 10 * SECOND), (false, false));
+        }
+        assert_eq!(alerts(1 << 20, 1, 12 * SECOND), (true, true), "no period has ended");
+        assert_eq!(alerts(1 << 20, 2, 71 * SECOND), (false, false), "all others have ended");
+        assert_eq!(counts.ports, 1);
+    }
+
+    #[test]
+    fn backoff_filled_the_table_for_good() {
+        let (kind, track, seconds) = (Kind::Backoff, Track::Source, u32::MAX);
+        let threshold = Threshold { kind, track, count: 2, seconds, multiplier: 2, unique: None };
+        let mut counts = Counts::default();
+        let mut alerts = |host: u32, now: u64| {
+            let alerts = counts.alerts(&threshold, 1, Some(&from_host(host, 0)), None, now * SECOND);
+            (alerts, std::mem::take(&mut counts.full))
+        };
+        for host in 0..RULES_THRESHOLDS as u32 {
+            alerts(host, 10);
+        }
+        assert_eq!(alerts(0, 3000), (true, false), "the second match of this host");
+        assert_eq!(alerts(1 << 20, 3010), (true, true), "no host has been silent for so long");
+        assert_eq!(alerts(1 << 20, 3700), (false, false), "all hosts but one have been silent");
+        assert_eq!(counts.table.len(), 2);
     }
 }
