@@ -21,7 +21,7 @@ use crate::packet_test::PacketTest;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
 use crate::state::{FlowState, HostBits, Place};
-use crate::threshold::{Counts, Kind};
+use crate::threshold::{Counts, Effect, Kind};
 use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
 use std::sync::Arc;
 
@@ -429,7 +429,8 @@ impl Engine {
             return;
         }
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
-            self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), place.flow.as_deref_mut(), packet.time)
+            let (addresses, flow) = (packet.flow.as_ref(), place.flow.as_deref_mut());
+            self.counts.count(threshold, rule.key(), addresses, flow, packet.time) == Effect::Alert
         });
         if !passes {
             return;
@@ -580,15 +581,23 @@ impl Engine {
         let mut told = std::mem::take(&mut self.told);
         for (at, one) in (0u32..).zip(&found) {
             let rule = &set.rules[one.rule as usize];
+            let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
+            let mut effect = if rule.quiet { Effect::Action } else { Effect::Alert };
+            for threshold in limits {
+                let (addresses, flow) = (packet.flow.as_ref(), flow.as_deref_mut());
+                effect = effect.min(self.counts.count(threshold, rule.key(), addresses, flow, packet.time));
+            }
+            match effect {
+                Effect::Nothing => continue,
+                Effect::Action => {}
+                Effect::Alert => told.push(at),
+            }
             let of_flow =
                 one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
             match rule.action {
                 Action::Pass => {
                     if of_flow && let Some(flow) = flow.as_deref_mut() {
                         flow.passed = true;
-                    }
-                    if !rule.quiet {
-                        told.push(at);
                     }
                     break;
                 }
@@ -603,15 +612,6 @@ impl Engine {
                 && let Some(flow) = flow.as_deref_mut()
             {
                 flow.dropped = true;
-            }
-            let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
-            let mut tells = !rule.quiet;
-            for threshold in limits {
-                tells &=
-                    self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
-            }
-            if tells {
-                told.push(at);
             }
         }
         for at in told.drain(..) {

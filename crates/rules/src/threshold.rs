@@ -121,6 +121,17 @@ impl Threshold {
     }
 }
 
+/// The effect of a match on which a limit has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effect {
+    /// The match is below the count: neither the rule's action nor its alert applies.
+    Nothing,
+    /// The rule's action applies, without an alert.
+    Action,
+    /// The rule's action applies, with an alert.
+    Alert,
+}
+
 /// In nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
@@ -149,15 +160,15 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts a match; returns whether the rule alerts. `key` identifies the rule across reloads.
-    pub fn alerts(
+    /// Counts a match and returns its effect. `key` identifies the rule across reloads.
+    pub fn count(
         &mut self,
         threshold: &Threshold,
         key: u64,
         packet: Option<&Flow>,
         flow: Option<&mut FlowState>,
         now: u64,
-    ) -> bool {
+    ) -> Effect {
         let period = u64::from(threshold.seconds) * SECOND;
         let (source, target) = (packet.map(|packet| packet.source), packet.map(|packet| packet.target));
         let who = match threshold.track {
@@ -166,14 +177,14 @@ impl Counts {
             Track::Pair => (source, target),
             Track::Rule => (None, None),
             Track::Flow => {
-                let Some(flow) = flow else { return true };
+                let Some(flow) = flow else { return Effect::Alert };
                 let at = match flow.counts.iter().position(|entry| u64::from(entry.0) == key & 0xffff_ffff) {
                     Some(at) => at,
                     None if flow.counts.len() < base::limits::RULES_FLOW_BITS => {
                         flow.counts.push((key as u32, 0, now));
                         flow.counts.len() - 1
                     }
-                    None => return true,
+                    None => return Effect::Alert,
                 };
                 let (_, count, start) = &mut flow.counts[at];
                 return count_one(threshold, count, start, now, period);
@@ -188,7 +199,7 @@ impl Counts {
         }
         if needs_entry && self.table.len() >= RULES_THRESHOLDS {
             self.full = true;
-            return true;
+            return Effect::Alert;
         }
         let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0, ports: Vec::new() });
         if let Some((unique, packet)) = threshold.unique.zip(packet) {
@@ -203,43 +214,51 @@ impl Counts {
             if !is_known && entry.ports.len() <= threshold.count as usize {
                 if self.ports >= RULES_UNIQUE_PORTS {
                     self.full = true;
-                    return true;
+                    return Effect::Alert;
                 }
                 self.ports += 1;
                 entry.ports.push(port);
             }
-            return entry.ports.len() > threshold.count as usize;
+            return if entry.ports.len() > threshold.count as usize { Effect::Alert } else { Effect::Nothing };
         }
-        let alerts = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
+        let effect = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
         entry.end = match threshold.kind {
             Kind::Backoff => now.saturating_add(RULES_BACKOFF_SILENCE_S * SECOND),
             _ => entry.start.saturating_add(period),
         };
-        alerts
+        effect
     }
 }
 
-fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> bool {
+fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> Effect {
     if now.saturating_sub(*start) >= period {
         (*count, *start) = (0, now);
     }
     *count = count.saturating_add(1);
+    let if_met = |is_met: bool| if is_met { Effect::Alert } else { Effect::Nothing };
     match threshold.kind {
-        Kind::Limit => *count <= threshold.count,
-        Kind::Threshold if *count >= threshold.count => {
-            *count = 0;
-            true
+        Kind::Limit if *count > threshold.count => Effect::Action,
+        Kind::Limit => Effect::Alert,
+        Kind::Threshold => {
+            let is_met = *count >= threshold.count;
+            *count = if is_met { 0 } else { *count };
+            if_met(is_met)
         }
-        Kind::Threshold => false,
         Kind::Backoff => {
             let mut next = u64::from(threshold.count);
             while next < u64::from(*count) {
                 next = next.saturating_mul(u64::from(threshold.multiplier));
             }
-            next == u64::from(*count)
+            match next == u64::from(*count) {
+                true => Effect::Alert,
+                // Suricata's manual ("Thresholding Keywords") exempts no match but the first.
+                false if *count == 1 => Effect::Nothing,
+                false => Effect::Action,
+            }
         }
-        Kind::Both => *count == threshold.count,
-        Kind::Filter => *count > threshold.count,
+        Kind::Both if *count > threshold.count => Effect::Action,
+        Kind::Both => if_met(*count == threshold.count),
+        Kind::Filter => if_met(*count > threshold.count),
     }
 }
 
@@ -254,7 +273,7 @@ mod tests {
             let option = Opt { name: Word::new(name, 0), value: Some(Word::new(value, 0)) };
             let threshold = Threshold::read(&option).unwrap().unwrap();
             let mut counts = Counts::default();
-            (0..count).map(|at| counts.alerts(&threshold, 1, None, None, at * 1_000_000_000)).collect()
+            (0..count).map(|at| counts.count(&threshold, 1, None, None, at * SECOND) == Effect::Alert).collect()
         };
         let (yes, no) = (true, false);
         assert_eq!(alerts("type limit, track by_src, count 1, seconds 3", 5), [yes, no, no, yes, no]);
@@ -272,7 +291,7 @@ mod tests {
         let mut alerts = |port: u16, second: u64| {
             let host = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
             let packet = Flow { source: host, target: host, source_port: port, target_port: port, protocol: 6 };
-            counts.alerts(&threshold, 1, Some(&packet), None, second * 1_000_000_000)
+            counts.count(&threshold, 1, Some(&packet), None, second * SECOND) == Effect::Alert
         };
         let found = [(80, 1), (80, 2), (81, 3), (80, 4), (80, 70)].map(|(port, second)| alerts(port, second));
         assert_eq!(found, [false, false, true, true, false]);
@@ -294,7 +313,7 @@ mod tests {
         let mut alerts = |threshold: &Threshold, key: u64, host: u32, now: u64| {
             let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
             let packet = Flow { source: host, target: host, source_port: 0, target_port: 0, protocol: 6 };
-            let alerts = counts.alerts(threshold, key, Some(&packet), None, now);
+            let alerts = counts.count(threshold, key, Some(&packet), None, now) == Effect::Alert;
             (alerts, counts.table.len(), std::mem::take(&mut counts.full))
         };
         for host in 0..RULES_THRESHOLDS as u32 {
@@ -318,7 +337,7 @@ mod tests {
         let threshold = Threshold { kind, track, count: u32::from(u16::MAX), seconds: 60, multiplier: 1, unique };
         let mut counts = Counts::default();
         let mut alerts = |host: u32, port: u16, now: u64| {
-            let alerts = counts.alerts(&threshold, 1, Some(&from_host(host, port)), None, now);
+            let alerts = counts.count(&threshold, 1, Some(&from_host(host, port)), None, now) == Effect::Alert;
             (alerts, std::mem::take(&mut counts.full))
         };
         // A larger number of ports per host makes the search of its list slow.
@@ -337,7 +356,7 @@ mod tests {
         let threshold = Threshold { kind, track, count: 2, seconds, multiplier: 2, unique: None };
         let mut counts = Counts::default();
         let mut alerts = |host: u32, now: u64| {
-            let alerts = counts.alerts(&threshold, 1, Some(&from_host(host, 0)), None, now * SECOND);
+            let alerts = counts.count(&threshold, 1, Some(&from_host(host, 0)), None, now * SECOND) == Effect::Alert;
             (alerts, std::mem::take(&mut counts.full))
         };
         for host in 0..RULES_THRESHOLDS as u32 {

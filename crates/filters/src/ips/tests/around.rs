@@ -12,7 +12,7 @@ use filter::batch::places;
 use filter::prelude::*;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use testkit::packets::{ipv4, udp};
+use testkit::packets::{flag, ipv4, tcp, udp};
 
 const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_client; file.data; content:\"EVIL\"; sid:1;)\n\
      drop http any any -> any any (msg:\"two\"; flow:to_client; file.data; content:\"EV\"; content:\"IS\"; sid:2;)\n\
@@ -162,6 +162,32 @@ fn answers_to_forgotten_requests_are_looked_at() {
         let outcome = through(&conversation.frames, BODY_RULES, &[]);
         let counters = outcome.counters("ips");
         assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 70 + number, 1));
+    }
+}
+
+/// Sends SYNs from one host through a rule with this limit. `passes`: by SYN, whether it passes.
+fn check_limit(limit: &str, passes: &[bool]) {
+    let rule = format!("drop tcp any any -> any any (msg:\"many\"; flags:S; {limit}; sid:1;)\n");
+    for count in 1..=passes.len() {
+        let syn = |at: usize| tcp((CLIENT.0, 1000 + at as u16), SERVER, 1, 0, flag::SYN, b"");
+        let frames: Vec<_> = (0..count).map(|at| (at as u64 * 1_000_000, syn(at))).collect();
+        let expected = passes[..count].iter().filter(|passes| **passes).count() as u64;
+        let outcome = through(&frames, &rule, &[]);
+        assert_eq!(outcome.counters("ips").blocks_rejected, expected, "{limit}: {count}");
+    }
+}
+
+/// Suricata's manual, "Thresholding Keywords": below the count, neither the action nor the alert applies.
+#[test]
+fn a_threshold_dropped_before_its_count() {
+    let (yes, no) = (true, false);
+    for (kind, passes) in [
+        ("both, track by_src, count 3, seconds 60", [yes, yes, no, no, no, no]),
+        ("threshold, track by_src, count 3, seconds 60", [yes, yes, no, yes, yes, no]),
+        ("limit, track by_src, count 3, seconds 60", [no; 6]),
+        ("backoff, track by_src, count 3, multiplier 2", [yes, no, no, no, no, no]),
+    ] {
+        check_limit(&format!("threshold:type {kind}"), &passes);
     }
 }
 
