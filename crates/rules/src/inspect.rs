@@ -2,7 +2,7 @@
 //! of its matches is tried until they hold.
 
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
-use crate::content::Content;
+use crate::content::{Content, Num};
 use crate::dataset::{Dataset, Verb};
 use crate::entropy::Entropy;
 use crate::number::Compare;
@@ -64,6 +64,32 @@ impl Step {
             Step::Size(_) | Step::Entropy(_) => true,
             _ => false,
         }
+    }
+
+    /// The variable that the step sets.
+    pub fn sets(&self) -> Option<u8> {
+        match self {
+            Step::Extract(extract) => Some(extract.variable),
+            Step::Math(math) => Some(math.variable),
+            _ => None,
+        }
+    }
+
+    /// The variables that the step uses.
+    pub fn uses(&self) -> impl Iterator<Item = u8> {
+        let numbers = match self {
+            Step::Content(content) => [content.offset, content.depth, content.distance, content.within],
+            Step::Test(test) => [test.source.offset, test.count, Some(test.value), None],
+            Step::Jump(jump) => [jump.source.offset, jump.count, Some(jump.post_offset), None],
+            Step::Extract(extract) => [extract.source.offset, None, None, None],
+            Step::Math(math) => [math.source.offset, math.count, Some(math.right), None],
+            Step::DataAt(at) => [Some(at.at), None, None, None],
+            _ => [None; 4],
+        };
+        numbers.into_iter().filter_map(|number| match number {
+            Some(Num::Variable(variable)) => Some(variable),
+            _ => None,
+        })
     }
 
     pub fn is_relative(&self) -> bool {

@@ -165,6 +165,26 @@ fn answers_to_forgotten_requests_are_looked_at() {
     }
 }
 
+/// The engine inspects bodies last, but a variable from a body must be there for the lists behind it.
+#[test]
+fn a_variable_of_a_body_is_there_for_the_next_buffer() {
+    let rules = "drop http any any -> any any (msg:\"x\"; flow:to_server; http.request_body; content:\"k\"; \
+                 byte_extract:1,1,n; http.method; content:\"T\"; offset:n; sid:1;)\n";
+    // The method POST has its T at offset 3.
+    for (body, is_stopped) in [(b"k\x03", true), (b"k\x04", false)] {
+        for size in [1, 2] {
+            let mut conversation = talk();
+            conversation.send(0, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+            for piece in body.chunks(size) {
+                conversation.send(0, piece);
+            }
+            let outcome = through(&conversation.frames, rules, &[]);
+            let stopped = outcome.counters("ips").drops.get("stopped by a rule");
+            assert_eq!(stopped, u64::from(is_stopped), "{body:?} in pieces of {size}");
+        }
+    }
+}
+
 /// Sends SYNs from one host through a rule with this limit. `passes`: by SYN, whether it passes.
 fn check_limit(limit: &str, passes: &[bool]) {
     let rule = format!("drop tcp any any -> any any (msg:\"many\"; flags:S; {limit}; sid:1;)\n");
