@@ -14,6 +14,7 @@ mod tests;
 pub(crate) use body::{Waiting, is_body};
 
 use crate::bytes::LITTLE;
+use crate::dataset::Change;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Number, Origin, Way};
@@ -103,6 +104,8 @@ pub struct Engine {
     scratch: [Vec<u8>; 2],
     /// Variables of the rule being tried; later buffers use what earlier buffers set.
     variables: [u64; LITTLE + 1],
+    /// Changes of data sets that the rule being tried makes if it matches.
+    changes: Vec<Change>,
     bounds: Bounds,
     /// Inspect bodies piece by piece.
     each_piece: bool,
@@ -127,6 +130,7 @@ impl Engine {
             mark: 0,
             scratch: Default::default(),
             variables: [0; LITTLE + 1],
+            changes: Vec::new(),
             bounds: Bounds::default(),
             each_piece: false,
         }
@@ -410,6 +414,7 @@ impl Engine {
             return;
         }
         self.variables = [0; LITTLE + 1];
+        self.changes.clear();
         if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
             return;
         }
@@ -428,6 +433,8 @@ impl Engine {
         if !rule.tests.iter().all(|test| place.holds(test)) {
             return;
         }
+        // Before the counts: a value counts once.
+        self.changes.drain(..).for_each(|change| change.apply());
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
             let (addresses, flow) = (packet.flow.as_ref(), place.flow.as_deref_mut());
             self.counts.count(threshold, rule.key(), addresses, flow, packet.time) == Effect::Alert
@@ -492,6 +499,7 @@ impl Engine {
                 look.variables = self.variables;
                 let holds = look.holds(&list.steps, 0);
                 self.variables = look.variables;
+                self.changes.append(&mut look.changes);
                 return holds;
             }
             Target::Buffer(buffer) => buffer,
@@ -529,13 +537,14 @@ impl Engine {
     }
 
     fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool, little_endian: bool) -> bool {
-        let Engine { budget, scratch: [from, to], variables, .. } = self;
+        let Engine { budget, scratch: [from, to], variables, changes, .. } = self;
         variables[LITTLE] = u64::from(little_endian);
         let mut look = |bytes: &[u8], budget: &mut Budget| {
             let mut look = Look::new(bytes, 0, grows, budget);
             look.variables = *variables;
             let holds = look.holds(&list.steps, 0);
             *variables = look.variables;
+            changes.append(&mut look.changes);
             holds
         };
         if list.transforms.is_empty() {

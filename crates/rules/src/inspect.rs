@@ -3,7 +3,7 @@
 
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
 use crate::content::{Content, Num};
-use crate::dataset::{Dataset, Verb};
+use crate::dataset::{Change, Dataset, Verb};
 use crate::entropy::Entropy;
 use crate::number::Compare;
 use crate::pcre::{Pcre, Search};
@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Size(Compare),
     /// Compares the buffer, read as a big-endian number.
     Value(Compare),
-    /// Looks up, adds or removes the buffer in a data set.
+    /// Looks up the buffer in a data set. A rule that matches may add or remove it.
     Member(Arc<Dataset>, Verb),
     Entropy(Entropy),
     /// Decodes base64 as input for [`Step::Decoded`].
@@ -165,6 +165,8 @@ pub(crate) struct Look<'a> {
     stale: bool,
     /// Stale matches left to follow. A stale match has alerted before, and there may be many.
     stale_left: u32,
+    /// The changes that the steps make to data sets, if the rule matches.
+    pub changes: Vec<Change>,
     decoded: Vec<u8>,
     /// The buffer as text, for the backtracking engine.
     text: String,
@@ -182,6 +184,7 @@ impl<'a> Look<'a> {
             reach: 0,
             stale: false,
             stale_left: STALE_WAYS,
+            changes: Vec::new(),
             decoded: Vec::new(),
             text: String::new(),
         }
@@ -250,7 +253,11 @@ impl<'a> Look<'a> {
             Step::Member(set, verb) => {
                 self.reaches(self.buffer.len());
                 let may = !self.grows && self.budget.take_bytes(self.buffer.len());
-                may && set.holds(*verb, self.buffer) && self.holds(rest, from)
+                let holds = may && set.holds(*verb, self.buffer) && self.holds(rest, from);
+                if holds && matches!(verb, Verb::Set | Verb::Unset) {
+                    self.changes.push(Change { set: Arc::clone(set), verb: *verb, value: self.buffer.into() });
+                }
+                holds
             }
             Step::Entropy(entropy) => {
                 self.reaches(self.buffer.len());
@@ -276,9 +283,14 @@ impl<'a> Look<'a> {
             }
             Step::Decoded(steps) => {
                 let decoded = std::mem::take(&mut self.decoded);
-                let holds = Look::new(&decoded, 0, false, self.budget).holds(steps, 0);
+                let mut look = Look::new(&decoded, 0, false, self.budget);
+                let (holds, mut changes) = (look.holds(steps, 0), look.changes);
                 self.decoded = decoded;
-                holds && self.holds(rest, from)
+                let holds = holds && self.holds(rest, from);
+                if holds {
+                    self.changes.append(&mut changes);
+                }
+                holds
             }
         }
     }

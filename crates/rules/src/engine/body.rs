@@ -176,7 +176,10 @@ impl Engine {
                 && !list.needs_earlier()
                 && list.to_server.is_none_or(|to| to == packet.to_server)
         };
-        rule.lists.iter().filter(is_decided).all(|list| self.list_holds(rule, list, packet, raw, Some(transaction)))
+        let mut lists = rule.lists.iter().filter(is_decided);
+        let holds = lists.all(|list| self.list_holds(rule, list, packet, raw, Some(transaction)));
+        self.changes.clear();
+        holds
     }
 }
 
