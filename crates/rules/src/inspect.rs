@@ -61,7 +61,7 @@ impl Step {
             }
             Step::Pcre(pcre) => pcre.negated,
             Step::DataAt(at) => at.negated,
-            Step::Size(_) | Step::Entropy(_) => true,
+            Step::Size(_) | Step::Entropy(_) | Step::Member(..) => true,
             _ => false,
         }
     }
