@@ -387,6 +387,9 @@ pub const RULES_HOST_BITS: usize = 1 << 18;
 /// Counts for thresholds of rules.
 pub const RULES_THRESHOLDS: usize = 1 << 18;
 
+/// Seconds without a match after which a full table forgets a count of type `backoff`. Such a count has no period.
+pub const RULES_BACKOFF_SILENCE_S: u64 = 3600;
+
 /// Steps of rules for one packet and the bytes it completes: one for each keyword, for each further place of a content,
 /// and for each 64 bytes that the engine searches.
 pub const RULES_STEPS: u32 = 1 << 20;

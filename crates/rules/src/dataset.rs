@@ -30,10 +30,18 @@ pub(crate) enum Verb {
     /// The value is in the set.
     IsSet,
     IsNotSet,
-    /// Adds the value. Holds if the value is new.
+    /// The value is new. A rule that matches adds it.
     Set,
-    /// Removes the value. Holds if the value was in the set.
+    /// The value is in the set. A rule that matches removes it.
     Unset,
+}
+
+/// A change that a rule makes to a set once all its conditions hold. A rule may be tried several times before.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub set: Arc<Dataset>,
+    pub verb: Verb,
+    pub value: Box<[u8]>,
 }
 
 #[derive(Debug)]
@@ -77,27 +85,27 @@ impl Dataset {
         Dataset { kind, most, values: Mutex::default(), full: AtomicU64::new(0) }
     }
 
-    /// Runs the operation on a buffer. Returns whether the rule's condition holds.
+    /// Does the rule's condition on a buffer hold?
     pub fn holds(&self, verb: Verb, buffer: &[u8]) -> bool {
         let Some(value) = self.kind.value(buffer) else { return verb == Verb::IsNotSet };
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.all.contains_key(&*value) == matches!(verb, Verb::IsSet | Verb::Unset)
+    }
+}
+
+impl Change {
+    pub fn apply(&self) {
+        let Change { set, verb, value } = self;
+        let Some(value) = set.kind.value(value) else { return };
+        let mut values = set.values.lock().unwrap_or_else(PoisonError::into_inner);
         match verb {
-            Verb::IsSet => values.all.contains_key(&*value),
-            Verb::IsNotSet => !values.all.contains_key(&*value),
-            Verb::Set => {
-                let is_new = !values.all.contains_key(&*value);
-                if is_new && !values.add(&value, self.most, true) {
-                    self.full.fetch_add(1, Relaxed);
-                }
-                is_new
+            Verb::IsSet | Verb::IsNotSet => {}
+            Verb::Set if !values.add(&value, set.most, true) => drop(set.full.fetch_add(1, Relaxed)),
+            Verb::Set => {}
+            Verb::Unset if values.all.remove(&*value).is_some() => {
+                values.bytes = values.bytes.saturating_sub(value.len() + VALUE_BYTES);
             }
-            Verb::Unset => {
-                let was = values.all.remove(&*value).is_some();
-                if was {
-                    values.bytes = values.bytes.saturating_sub(value.len() + VALUE_BYTES);
-                }
-                was
-            }
+            Verb::Unset => {}
         }
     }
 }
@@ -342,16 +350,21 @@ mod tests {
     fn a_set_is_one_for_all_rules() {
         let mut sets = Datasets::default();
         let (set, verb) = sets.read(Word::new("set,seen,type string,memcap 100", 0)).unwrap();
-        assert!(set.holds(verb, b"a") && !set.holds(verb, b"a") && set.holds(Verb::IsNotSet, b"b"));
+        let change = |verb, value: &[u8]| {
+            let holds = set.holds(verb, value);
+            Change { set: Arc::clone(&set), verb, value: value.into() }.apply();
+            holds
+        };
+        assert!(set.holds(verb, b"a") && change(verb, b"a") && !change(verb, b"a") && set.holds(Verb::IsNotSet, b"b"));
         let (same, verb) = sets.read(Word::new("isset,seen", 0)).unwrap();
         assert!(same.holds(verb, b"a") && !same.holds(verb, b"b"));
         // Two values more than the limit allows.
-        assert!([b"c", b"d", b"e", b"f"].iter().all(|value| set.holds(Verb::Set, *value)));
+        assert!([b"c", b"d", b"e", b"f"].iter().all(|value| change(Verb::Set, *value)));
         assert_eq!((sets.take_full(), sets.take_full()), (2, 0));
         let mut next = Datasets::default();
         let (kept, _) = next.read(Word::new("isset,seen,type string", 0)).unwrap();
         next.adopt(&sets);
-        assert!(kept.holds(Verb::IsSet, b"a") && set.holds(Verb::Unset, b"a") && !set.holds(Verb::IsSet, b"a"));
+        assert!(kept.holds(Verb::IsSet, b"a") && change(Verb::Unset, b"a") && !set.holds(Verb::IsSet, b"a"));
         for wrong in [
             "isset",
             "is,seen",

@@ -14,6 +14,7 @@ mod tests;
 pub(crate) use body::{Waiting, is_body};
 
 use crate::bytes::LITTLE;
+use crate::dataset::Change;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Number, Origin, Way};
@@ -21,7 +22,7 @@ use crate::packet_test::PacketTest;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
 use crate::state::{FlowState, HostBits, Place};
-use crate::threshold::{Counts, Kind};
+use crate::threshold::{Counts, Effect, Kind};
 use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
 use std::sync::Arc;
 
@@ -103,6 +104,8 @@ pub struct Engine {
     scratch: [Vec<u8>; 2],
     /// Variables of the rule being tried; later buffers use what earlier buffers set.
     variables: [u64; LITTLE + 1],
+    /// Changes of data sets that the rule being tried makes if it matches.
+    changes: Vec<Change>,
     bounds: Bounds,
     /// Inspect bodies piece by piece.
     each_piece: bool,
@@ -127,6 +130,7 @@ impl Engine {
             mark: 0,
             scratch: Default::default(),
             variables: [0; LITTLE + 1],
+            changes: Vec::new(),
             bounds: Bounds::default(),
             each_piece: false,
         }
@@ -410,6 +414,7 @@ impl Engine {
             return;
         }
         self.variables = [0; LITTLE + 1];
+        self.changes.clear();
         if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
             return;
         }
@@ -428,8 +433,11 @@ impl Engine {
         if !rule.tests.iter().all(|test| place.holds(test)) {
             return;
         }
+        // Before the counts: a value counts once.
+        self.changes.drain(..).for_each(|change| change.apply());
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
-            self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), place.flow.as_deref_mut(), packet.time)
+            let (addresses, flow) = (packet.flow.as_ref(), place.flow.as_deref_mut());
+            self.counts.count(threshold, rule.key(), addresses, flow, packet.time) == Effect::Alert
         });
         if !passes {
             return;
@@ -491,6 +499,7 @@ impl Engine {
                 look.variables = self.variables;
                 let holds = look.holds(&list.steps, 0);
                 self.variables = look.variables;
+                self.changes.append(&mut look.changes);
                 return holds;
             }
             Target::Buffer(buffer) => buffer,
@@ -528,13 +537,14 @@ impl Engine {
     }
 
     fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool, little_endian: bool) -> bool {
-        let Engine { budget, scratch: [from, to], variables, .. } = self;
+        let Engine { budget, scratch: [from, to], variables, changes, .. } = self;
         variables[LITTLE] = u64::from(little_endian);
         let mut look = |bytes: &[u8], budget: &mut Budget| {
             let mut look = Look::new(bytes, 0, grows, budget);
             look.variables = *variables;
             let holds = look.holds(&list.steps, 0);
             *variables = look.variables;
+            changes.append(&mut look.changes);
             holds
         };
         if list.transforms.is_empty() {
@@ -580,15 +590,23 @@ impl Engine {
         let mut told = std::mem::take(&mut self.told);
         for (at, one) in (0u32..).zip(&found) {
             let rule = &set.rules[one.rule as usize];
+            let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
+            let mut effect = if rule.quiet { Effect::Action } else { Effect::Alert };
+            for threshold in limits {
+                let (addresses, flow) = (packet.flow.as_ref(), flow.as_deref_mut());
+                effect = effect.min(self.counts.count(threshold, rule.key(), addresses, flow, packet.time));
+            }
+            match effect {
+                Effect::Nothing => continue,
+                Effect::Action => {}
+                Effect::Alert => told.push(at),
+            }
             let of_flow =
                 one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
             match rule.action {
                 Action::Pass => {
                     if of_flow && let Some(flow) = flow.as_deref_mut() {
                         flow.passed = true;
-                    }
-                    if !rule.quiet {
-                        told.push(at);
                     }
                     break;
                 }
@@ -603,15 +621,6 @@ impl Engine {
                 && let Some(flow) = flow.as_deref_mut()
             {
                 flow.dropped = true;
-            }
-            let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
-            let mut tells = !rule.quiet;
-            for threshold in limits {
-                tells &=
-                    self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
-            }
-            if tells {
-                told.push(at);
             }
         }
         for at in told.drain(..) {

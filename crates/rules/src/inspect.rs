@@ -2,8 +2,8 @@
 //! of its matches is tried until they hold.
 
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
-use crate::content::Content;
-use crate::dataset::{Dataset, Verb};
+use crate::content::{Content, Num};
+use crate::dataset::{Change, Dataset, Verb};
 use crate::entropy::Entropy;
 use crate::number::Compare;
 use crate::pcre::{Pcre, Search};
@@ -23,7 +23,7 @@ pub(crate) enum Step {
     Size(Compare),
     /// Compares the buffer, read as a big-endian number.
     Value(Compare),
-    /// Looks up, adds or removes the buffer in a data set.
+    /// Looks up the buffer in a data set. A rule that matches may add or remove it.
     Member(Arc<Dataset>, Verb),
     Entropy(Entropy),
     /// Decodes base64 as input for [`Step::Decoded`].
@@ -61,9 +61,35 @@ impl Step {
             }
             Step::Pcre(pcre) => pcre.negated,
             Step::DataAt(at) => at.negated,
-            Step::Size(_) | Step::Entropy(_) => true,
+            Step::Size(_) | Step::Entropy(_) | Step::Member(..) => true,
             _ => false,
         }
+    }
+
+    /// The variable that the step sets.
+    pub fn sets(&self) -> Option<u8> {
+        match self {
+            Step::Extract(extract) => Some(extract.variable),
+            Step::Math(math) => Some(math.variable),
+            _ => None,
+        }
+    }
+
+    /// The variables that the step uses.
+    pub fn uses(&self) -> impl Iterator<Item = u8> {
+        let numbers = match self {
+            Step::Content(content) => [content.offset, content.depth, content.distance, content.within],
+            Step::Test(test) => [test.source.offset, test.count, Some(test.value), None],
+            Step::Jump(jump) => [jump.source.offset, jump.count, Some(jump.post_offset), None],
+            Step::Extract(extract) => [extract.source.offset, None, None, None],
+            Step::Math(math) => [math.source.offset, math.count, Some(math.right), None],
+            Step::DataAt(at) => [Some(at.at), None, None, None],
+            _ => [None; 4],
+        };
+        numbers.into_iter().filter_map(|number| match number {
+            Some(Num::Variable(variable)) => Some(variable),
+            _ => None,
+        })
     }
 
     pub fn is_relative(&self) -> bool {
@@ -139,6 +165,8 @@ pub(crate) struct Look<'a> {
     stale: bool,
     /// Stale matches left to follow. A stale match has alerted before, and there may be many.
     stale_left: u32,
+    /// The changes that the steps make to data sets, if the rule matches.
+    pub changes: Vec<Change>,
     decoded: Vec<u8>,
     /// The buffer as text, for the backtracking engine.
     text: String,
@@ -156,6 +184,7 @@ impl<'a> Look<'a> {
             reach: 0,
             stale: false,
             stale_left: STALE_WAYS,
+            changes: Vec::new(),
             decoded: Vec::new(),
             text: String::new(),
         }
@@ -224,7 +253,11 @@ impl<'a> Look<'a> {
             Step::Member(set, verb) => {
                 self.reaches(self.buffer.len());
                 let may = !self.grows && self.budget.take_bytes(self.buffer.len());
-                may && set.holds(*verb, self.buffer) && self.holds(rest, from)
+                let holds = may && set.holds(*verb, self.buffer) && self.holds(rest, from);
+                if holds && matches!(verb, Verb::Set | Verb::Unset) {
+                    self.changes.push(Change { set: Arc::clone(set), verb: *verb, value: self.buffer.into() });
+                }
+                holds
             }
             Step::Entropy(entropy) => {
                 self.reaches(self.buffer.len());
@@ -250,9 +283,14 @@ impl<'a> Look<'a> {
             }
             Step::Decoded(steps) => {
                 let decoded = std::mem::take(&mut self.decoded);
-                let holds = Look::new(&decoded, 0, false, self.budget).holds(steps, 0);
+                let mut look = Look::new(&decoded, 0, false, self.budget);
+                let (holds, mut changes) = (look.holds(steps, 0), look.changes);
                 self.decoded = decoded;
-                holds && self.holds(rest, from)
+                let holds = holds && self.holds(rest, from);
+                if holds {
+                    self.changes.append(&mut changes);
+                }
+                holds
             }
         }
     }

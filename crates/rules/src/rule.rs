@@ -82,6 +82,12 @@ impl List {
 }
 
 impl List {
+    /// Does a step use a variable that an earlier list sets?
+    pub fn needs_earlier(&self) -> bool {
+        let is_own = |at: usize, variable| self.steps[..at].iter().any(|step| step.sets() == Some(variable));
+        self.steps.iter().enumerate().any(|(at, step)| step.uses().any(|variable| !is_own(at, variable)))
+    }
+
     pub fn is_of_whole_file(&self) -> bool {
         let whole = [Buffer::FILE_MD5, Buffer::FILE_SHA1, Buffer::FILE_SHA256, Buffer::FILE_SIZE];
         matches!(self.target, Target::Buffer(buffer) if whole.contains(&buffer))

@@ -183,9 +183,11 @@ impl RuleSet {
 
     fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>, datasets: Datasets) -> Result<RuleSet, String> {
         rules.sort_by_key(Rule::order);
-        // Bodies are long: inspect them last.
+        // Bodies are long: inspect them last, unless a list needs a variable of an earlier one.
         let is_long = |list: &List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
-        rules.iter_mut().for_each(|rule| rule.lists.sort_by_key(is_long));
+        for rule in rules.iter_mut().filter(|rule| !rule.lists.iter().any(List::needs_earlier)) {
+            rule.lists.sort_by_key(is_long);
+        }
         let mut set = RuleSet {
             rules: Vec::new(),
             by_address: Vec::new(),

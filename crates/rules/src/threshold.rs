@@ -4,7 +4,7 @@
 use crate::mistake::Read;
 use crate::state::{FlowState, is_purge_due};
 use crate::text::{Opt, Word, unsigned};
-use base::limits::{RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
+use base::limits::{RULES_BACKOFF_SILENCE_S, RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
 use packet::Flow;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -121,6 +121,20 @@ impl Threshold {
     }
 }
 
+/// The effect of a match on which a limit has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effect {
+    /// The match is below the count: neither the rule's action nor its alert applies.
+    Nothing,
+    /// The rule's action applies, without an alert.
+    Action,
+    /// The rule's action applies, with an alert.
+    Alert,
+}
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
 /// Rule, tracking mode, and the addresses tracked.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
@@ -128,7 +142,7 @@ type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 struct Entry {
     count: u32,
     start: u64,
-    /// The end of the period.
+    /// The end of the period; for [`Kind::Backoff`], the end of the silence after the last match.
     end: u64,
     /// Distinct ports seen, if ports are counted.
     ports: Vec<u16>,
@@ -146,16 +160,16 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts a match; returns whether the rule alerts. `key` identifies the rule across reloads.
-    pub fn alerts(
+    /// Counts a match and returns its effect. `key` identifies the rule across reloads.
+    pub fn count(
         &mut self,
         threshold: &Threshold,
         key: u64,
         packet: Option<&Flow>,
         flow: Option<&mut FlowState>,
         now: u64,
-    ) -> bool {
-        let period = u64::from(threshold.seconds) * 1_000_000_000;
+    ) -> Effect {
+        let period = u64::from(threshold.seconds) * SECOND;
         let (source, target) = (packet.map(|packet| packet.source), packet.map(|packet| packet.target));
         let who = match threshold.track {
             Track::Source => (source, None),
@@ -163,30 +177,29 @@ impl Counts {
             Track::Pair => (source, target),
             Track::Rule => (None, None),
             Track::Flow => {
-                let Some(flow) = flow else { return true };
+                let Some(flow) = flow else { return Effect::Alert };
                 let at = match flow.counts.iter().position(|entry| u64::from(entry.0) == key & 0xffff_ffff) {
                     Some(at) => at,
                     None if flow.counts.len() < base::limits::RULES_FLOW_BITS => {
                         flow.counts.push((key as u32, 0, now));
                         flow.counts.len() - 1
                     }
-                    None => return true,
+                    None => return Effect::Alert,
                 };
                 let (_, count, start) = &mut flow.counts[at];
                 return count_one(threshold, count, start, now, period);
             }
         };
         let who = (key, threshold.track, who.0, who.1);
-        let full = self.table.len() >= RULES_THRESHOLDS;
-        if full && !self.table.contains_key(&who) {
-            if is_purge_due(&mut self.purged, now) {
-                self.table.retain(|_, entry| entry.end > now);
-                self.ports = self.table.values().map(|entry| entry.ports.len()).sum();
-            }
-            if self.table.len() >= RULES_THRESHOLDS {
-                self.full = true;
-                return true;
-            }
+        let needs_entry = self.table.len() >= RULES_THRESHOLDS && !self.table.contains_key(&who);
+        let needs_ports = self.ports >= RULES_UNIQUE_PORTS && threshold.unique.is_some();
+        if (needs_entry || needs_ports) && is_purge_due(&mut self.purged, now) {
+            self.table.retain(|_, entry| entry.end > now);
+            self.ports = self.table.values().map(|entry| entry.ports.len()).sum();
+        }
+        if needs_entry && self.table.len() >= RULES_THRESHOLDS {
+            self.full = true;
+            return Effect::Alert;
         }
         let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0, ports: Vec::new() });
         if let Some((unique, packet)) = threshold.unique.zip(packet) {
@@ -201,40 +214,51 @@ impl Counts {
             if !is_known && entry.ports.len() <= threshold.count as usize {
                 if self.ports >= RULES_UNIQUE_PORTS {
                     self.full = true;
-                    return true;
+                    return Effect::Alert;
                 }
                 self.ports += 1;
                 entry.ports.push(port);
             }
-            return entry.ports.len() > threshold.count as usize;
+            return if entry.ports.len() > threshold.count as usize { Effect::Alert } else { Effect::Nothing };
         }
-        let alerts = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
-        entry.end = entry.start.saturating_add(period);
-        alerts
+        let effect = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
+        entry.end = match threshold.kind {
+            Kind::Backoff => now.saturating_add(RULES_BACKOFF_SILENCE_S * SECOND),
+            _ => entry.start.saturating_add(period),
+        };
+        effect
     }
 }
 
-fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> bool {
+fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> Effect {
     if now.saturating_sub(*start) >= period {
         (*count, *start) = (0, now);
     }
     *count = count.saturating_add(1);
+    let if_met = |is_met: bool| if is_met { Effect::Alert } else { Effect::Nothing };
     match threshold.kind {
-        Kind::Limit => *count <= threshold.count,
-        Kind::Threshold if *count >= threshold.count => {
-            *count = 0;
-            true
+        Kind::Limit if *count > threshold.count => Effect::Action,
+        Kind::Limit => Effect::Alert,
+        Kind::Threshold => {
+            let is_met = *count >= threshold.count;
+            *count = if is_met { 0 } else { *count };
+            if_met(is_met)
         }
-        Kind::Threshold => false,
         Kind::Backoff => {
             let mut next = u64::from(threshold.count);
             while next < u64::from(*count) {
                 next = next.saturating_mul(u64::from(threshold.multiplier));
             }
-            next == u64::from(*count)
+            match next == u64::from(*count) {
+                true => Effect::Alert,
+                // Suricata's manual ("Thresholding Keywords") exempts no match but the first.
+                false if *count == 1 => Effect::Nothing,
+                false => Effect::Action,
+            }
         }
-        Kind::Both => *count == threshold.count,
-        Kind::Filter => *count > threshold.count,
+        Kind::Both if *count > threshold.count => Effect::Action,
+        Kind::Both => if_met(*count == threshold.count),
+        Kind::Filter => if_met(*count > threshold.count),
     }
 }
 
@@ -249,7 +273,7 @@ mod tests {
             let option = Opt { name: Word::new(name, 0), value: Some(Word::new(value, 0)) };
             let threshold = Threshold::read(&option).unwrap().unwrap();
             let mut counts = Counts::default();
-            (0..count).map(|at| counts.alerts(&threshold, 1, None, None, at * 1_000_000_000)).collect()
+            (0..count).map(|at| counts.count(&threshold, 1, None, None, at * SECOND) == Effect::Alert).collect()
         };
         let (yes, no) = (true, false);
         assert_eq!(alerts("type limit, track by_src, count 1, seconds 3", 5), [yes, no, no, yes, no]);
@@ -267,7 +291,7 @@ mod tests {
         let mut alerts = |port: u16, second: u64| {
             let host = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
             let packet = Flow { source: host, target: host, source_port: port, target_port: port, protocol: 6 };
-            counts.alerts(&threshold, 1, Some(&packet), None, second * 1_000_000_000)
+            counts.count(&threshold, 1, Some(&packet), None, second * SECOND) == Effect::Alert
         };
         let found = [(80, 1), (80, 2), (81, 3), (80, 4), (80, 70)].map(|(port, second)| alerts(port, second));
         assert_eq!(found, [false, false, true, true, false]);
@@ -282,7 +306,6 @@ mod tests {
 
     #[test]
     fn a_full_table_forgot_what_it_counted() {
-        const SECOND: u64 = 1_000_000_000;
         let threshold =
             |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1, unique: None };
         let (long, short) = (threshold(Kind::Filter, 60), threshold(Kind::Limit, 1));
@@ -290,7 +313,7 @@ mod tests {
         let mut alerts = |threshold: &Threshold, key: u64, host: u32, now: u64| {
             let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
             let packet = Flow { source: host, target: host, source_port: 0, target_port: 0, protocol: 6 };
-            let alerts = counts.alerts(threshold, key, Some(&packet), None, now);
+            let alerts = counts.count(threshold, key, Some(&packet), None, now) == Effect::Alert;
             (alerts, counts.table.len(), std::mem::take(&mut counts.full))
         };
         for host in 0..RULES_THRESHOLDS as u32 {
@@ -301,5 +324,47 @@ mod tests {
         assert_eq!(alerts(&short, 2, 0, 12 * SECOND), (true, full, true), "the longer periods go on");
         assert_eq!(alerts(&long, 1, 0, 13 * SECOND), (true, full, false), "its third");
         assert_eq!(alerts(&short, 2, 0, 70 * SECOND), (true, 1, false), "all periods have ended");
+    }
+
+    fn from_host(host: u32, target_port: u16) -> Flow {
+        let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
+        Flow { source: host, target: host, source_port: 0, target_port, protocol: 6 }
+    }
+
+    #[test]
+    fn full_ports_alerted_for_good() {
+        let (kind, track, unique) = (Kind::Filter, Track::Source, Some(Unique::Target));
+        let threshold = Threshold { kind, track, count: u32::from(u16::MAX), seconds: 60, multiplier: 1, unique };
+        let mut counts = Counts::default();
+        let mut alerts = |host: u32, port: u16, now: u64| {
+            let alerts = counts.count(&threshold, 1, Some(&from_host(host, port)), None, now) == Effect::Alert;
+            (alerts, std::mem::take(&mut counts.full))
+        };
+        // A larger number of ports per host makes the search of its list slow.
+        let ports = 1 << 6;
+        for at in 0..RULES_UNIQUE_PORTS as u32 {
+            assert_eq!(alerts(at / ports, (at % ports) as u16, 10 * SECOND), (false, false));
+        }
+        assert_eq!(alerts(1 << 20, 1, 12 * SECOND), (true, true), "no period has ended");
+        assert_eq!(alerts(1 << 20, 2, 71 * SECOND), (false, false), "all others have ended");
+        assert_eq!(counts.ports, 1);
+    }
+
+    #[test]
+    fn backoff_filled_the_table_for_good() {
+        let (kind, track, seconds) = (Kind::Backoff, Track::Source, u32::MAX);
+        let threshold = Threshold { kind, track, count: 2, seconds, multiplier: 2, unique: None };
+        let mut counts = Counts::default();
+        let mut alerts = |host: u32, now: u64| {
+            let alerts = counts.count(&threshold, 1, Some(&from_host(host, 0)), None, now * SECOND) == Effect::Alert;
+            (alerts, std::mem::take(&mut counts.full))
+        };
+        for host in 0..RULES_THRESHOLDS as u32 {
+            alerts(host, 10);
+        }
+        assert_eq!(alerts(0, 3000), (true, false), "the second match of this host");
+        assert_eq!(alerts(1 << 20, 3010), (true, true), "no host has been silent for so long");
+        assert_eq!(alerts(1 << 20, 3700), (false, false), "all hosts but one have been silent");
+        assert_eq!(counts.table.len(), 2);
     }
 }

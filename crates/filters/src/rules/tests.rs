@@ -320,6 +320,27 @@ fn what_is_behind_connect_shows_itself() {
     assert_eq!(sorted(rules, &[(true, connect), (false, b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-inside\r\n")]), [2]);
 }
 
+/// A rule that is tried again with the body must not find its own value.
+#[test]
+fn a_set_takes_the_value_of_a_rule_that_matches() {
+    let rule = "alert http any any -> any any (http.host; dataset:set,seen,type string; http.uri; content:\"/u\"; \
+                fast_pattern; http.request_body; content:\"evil\"; sid:1;)\n\
+                alert http any any -> any any (http.host; dataset:isset,seen; http.method; content:\"PUT\"; sid:2;)";
+    let request = |method: &str, body: &str| {
+        let length = body.len();
+        format!("{method} /u HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+    };
+    let (good, evil, put) = (request("POST", "good"), request("POST", "evil"), request("PUT", "none"));
+    for size in [1, evil.len() - 4, evil.len()] {
+        let alerted = |requests: &[&[u8]]| -> Vec<u64> {
+            let pieces: Vec<&[u8]> = requests.iter().flat_map(|request| request.chunks(size)).collect();
+            alerts(&run(rule, &connection(&pieces)))
+        };
+        assert_eq!(alerted(&[&evil, &evil, &put]), [1, 2], "in pieces of {size}");
+        assert!(alerted(&[&good, &put]).is_empty(), "in pieces of {size}");
+    }
+}
+
 #[test]
 fn http2_is_http() {
     let rules = "alert http any any -> any any (http.uri; content:\"/a\"; sid:1;)\n\

@@ -168,14 +168,18 @@ impl Engine {
         if !rule.lists.iter().any(of_body) {
             return false;
         }
-        // Conditions on the other side or on the stream may still become true.
+        // Conditions on the other side, on the stream, or on a variable from the body may still become true.
         let is_decided = |list: &&List| {
             list.target != Target::Payload
                 && !of_body(list)
                 && !rule.header.whole
+                && !list.needs_earlier()
                 && list.to_server.is_none_or(|to| to == packet.to_server)
         };
-        rule.lists.iter().filter(is_decided).all(|list| self.list_holds(rule, list, packet, raw, Some(transaction)))
+        let mut lists = rule.lists.iter().filter(is_decided);
+        let holds = lists.all(|list| self.list_holds(rule, list, packet, raw, Some(transaction)));
+        self.changes.clear();
+        holds
     }
 }
 

@@ -75,6 +75,20 @@ fn rule(options: &str) -> String {
     format!("drop {HEADER} (msg:\"x\"; {options} sid:1;)")
 }
 
+/// Whether a set has a body is known only at its end.
+#[test]
+fn a_rule_on_a_set_of_bodies_does_not_wait() {
+    let mut growing = Growing::new(&rule("file.data; content:\"first\"; dataset:isnotset,seen,type string;"));
+    for byte in b"..first.." {
+        growing.add(&[*byte]);
+        assert!(!growing.look(false).1);
+        assert!(growing.one.waiting[1].is_empty());
+    }
+    (growing.one.growing[1], growing.one.file_growing[1]) = (false, false);
+    growing.one.complete[1] = true;
+    assert!(growing.look(true).1);
+}
+
 /// Feeds a body byte by byte. `expected`: the length at which a rule drops it; `None`: never before the end.
 fn check(options: &str, body: &[u8], expected: Option<usize>) {
     let mut growing = Growing::new(&rule(options));

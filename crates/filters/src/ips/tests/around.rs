@@ -12,7 +12,7 @@ use filter::batch::places;
 use filter::prelude::*;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use testkit::packets::{ipv4, udp};
+use testkit::packets::{flag, ipv4, tcp, udp};
 
 const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_client; file.data; content:\"EVIL\"; sid:1;)\n\
      drop http any any -> any any (msg:\"two\"; flow:to_client; file.data; content:\"EV\"; content:\"IS\"; sid:2;)\n\
@@ -162,6 +162,52 @@ fn answers_to_forgotten_requests_are_looked_at() {
         let outcome = through(&conversation.frames, BODY_RULES, &[]);
         let counters = outcome.counters("ips");
         assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 70 + number, 1));
+    }
+}
+
+/// The engine inspects bodies last, but a variable from a body must be there for the lists behind it.
+#[test]
+fn a_variable_of_a_body_is_there_for_the_next_buffer() {
+    let rules = "drop http any any -> any any (msg:\"x\"; flow:to_server; http.request_body; content:\"k\"; \
+                 byte_extract:1,1,n; http.method; content:\"T\"; offset:n; sid:1;)\n";
+    // The method POST has its T at offset 3.
+    for (body, is_stopped) in [(b"k\x03", true), (b"k\x04", false)] {
+        for size in [1, 2] {
+            let mut conversation = talk();
+            conversation.send(0, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n");
+            for piece in body.chunks(size) {
+                conversation.send(0, piece);
+            }
+            let outcome = through(&conversation.frames, rules, &[]);
+            let stopped = outcome.counters("ips").drops.get("stopped by a rule");
+            assert_eq!(stopped, u64::from(is_stopped), "{body:?} in pieces of {size}");
+        }
+    }
+}
+
+/// Sends SYNs from one host through a rule with this limit. `passes`: by SYN, whether it passes.
+fn check_limit(limit: &str, passes: &[bool]) {
+    let rule = format!("drop tcp any any -> any any (msg:\"many\"; flags:S; {limit}; sid:1;)\n");
+    for count in 1..=passes.len() {
+        let syn = |at: usize| tcp((CLIENT.0, 1000 + at as u16), SERVER, 1, 0, flag::SYN, b"");
+        let frames: Vec<_> = (0..count).map(|at| (at as u64 * 1_000_000, syn(at))).collect();
+        let expected = passes[..count].iter().filter(|passes| **passes).count() as u64;
+        let outcome = through(&frames, &rule, &[]);
+        assert_eq!(outcome.counters("ips").blocks_rejected, expected, "{limit}: {count}");
+    }
+}
+
+/// Suricata's manual, "Thresholding Keywords": below the count, neither the action nor the alert applies.
+#[test]
+fn a_threshold_dropped_before_its_count() {
+    let (yes, no) = (true, false);
+    for (kind, passes) in [
+        ("both, track by_src, count 3, seconds 60", [yes, yes, no, no, no, no]),
+        ("threshold, track by_src, count 3, seconds 60", [yes, yes, no, yes, yes, no]),
+        ("limit, track by_src, count 3, seconds 60", [no; 6]),
+        ("backoff, track by_src, count 3, multiplier 2", [yes, no, no, no, no, no]),
+    ] {
+        check_limit(&format!("threshold:type {kind}"), &passes);
     }
 }
 
