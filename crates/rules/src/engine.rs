@@ -26,6 +26,7 @@ use crate::threshold::{Counts, Effect, Kind};
 use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
 use std::sync::Arc;
 
+/// A rule that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Index of the rule in the set.

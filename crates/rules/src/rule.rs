@@ -114,6 +114,7 @@ pub(crate) struct Fast {
     pub bytes: Vec<u8>,
 }
 
+/// A compiled rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Line in the file.
