@@ -431,6 +431,17 @@ fn ike() {
     assert_eq!(found, [1, 2, 3, 5]);
 }
 
+/// A server may send lines without end to one command; none of them hides a later one.
+#[test]
+fn replies_of_ftp_without_end() {
+    let rules = "alert ftp any any -> any any (ftp.reply; content:\"attack\"; sid:1;)";
+    let lines = [b'\n'; 1400];
+    let mut said = vec![(true, &b"USER a\r\n"[..])];
+    said.extend([(false, &lines[..]); 20]);
+    said.push((false, b"230 an attack\r\n"));
+    assert_eq!(sorted(rules, &said), [1]);
+}
+
 #[test]
 fn records_of_ssh() {
     let rules = "alert ssh any any -> any any (frame:ssh.record.hdr; content:\"|15|\"; endswith; bsize:6; sid:1;)\n\

@@ -92,6 +92,15 @@ impl Transactions {
         }
     }
 
+    /// Removes buffers of a side that would grow without end. Returns `false` if rules have not seen them yet.
+    pub fn forget_shown(&mut self, id: u64, to_server: bool, names: &[Buffer]) -> bool {
+        let is_shown = !self.changed.contains(&(id, to_server));
+        if is_shown && let Some(one) = self.get(id) {
+            one.forget(names, to_server);
+        }
+        is_shown
+    }
+
     /// Marks a side as changed.
     pub fn change(&mut self, id: u64, to_server: bool) {
         if !self.changed.contains(&(id, to_server)) {
