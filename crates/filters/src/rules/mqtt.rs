@@ -103,7 +103,7 @@ impl Stream {
         let Some(one) = to.get(id) else { return };
         let mut odd = |holds: bool, event| {
             if holds {
-                one.events.push((event, to_server));
+                one.put_event(event, to_server);
             }
         };
         odd(again, "mqtt.double_connect");
@@ -115,7 +115,8 @@ impl Stream {
         odd(answers == Some(PUBLISH) && known.is_none(), "mqtt.missing_publish");
         odd(answers == Some(SUBSCRIBE) && known.is_none(), "mqtt.missing_subscribe");
         odd(answers == Some(UNSUBSCRIBE) && known.is_none(), "mqtt.missing_unsubscribe");
-        one.put_number(Number::MQTT_TYPE, to_server, kind.into());
+        // PUBREC and PUBREL may come again and again.
+        one.put_number_once(Number::MQTT_TYPE, to_server, kind.into());
         let mut is_malformed = false;
         match kind {
             CONNECT => {
@@ -152,7 +153,7 @@ impl Stream {
             _ => {}
         }
         if is_malformed {
-            one.events.push(("mqtt.malformed_traffic", to_server));
+            one.put_event("mqtt.malformed_traffic", to_server);
         }
         to.change(id, to_server);
         if known.is_some() && !matches!(kind, 5 | 6) {
@@ -202,4 +203,21 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn behind_properties(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = variable(bytes)?;
     rest.get(length..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_again_adds_nothing() {
+        let (mut stream, mut to) = (Stream::default(), Transactions::default());
+        stream.feed(b"\x34\x06\0\x01t\0\x01x", true, &mut to);
+        for _ in 0..100 {
+            stream.feed(b"\x62\x02\0\x01", true, &mut to);
+        }
+        let one = to.find(0).unwrap();
+        assert_eq!(one.numbers(Number::MQTT_TYPE, true).collect::<Vec<_>>(), [3, 6]);
+        assert_eq!(one.events, [("mqtt.unintroduced_message", true)]);
+    }
 }

@@ -283,7 +283,7 @@ impl Connection {
                     && let Some(one) = to.get(id)
                 {
                     // The event is about the file, so either side may show it.
-                    one.events.extend([("smb.file_overlap", true), ("smb.file_overlap", false)]);
+                    [true, false].into_iter().for_each(|side| one.put_event("smb.file_overlap", side));
                 }
                 to.given_up += u64::from(offset > *end && *end > 0);
                 let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -350,6 +350,7 @@ mod tests {
             say(&message(5, 2, true, &created), false, &mut to);
             say(&message(9, 3, false, &write(0, b"one ")), true, &mut to);
             say(&message(9, 4, false, &write(2, b"e two")), true, &mut to);
+            say(&message(9, 5, false, &write(2, b"e two")), true, &mut to);
             let file = to.last().unwrap();
             assert_eq!(file.first(Buffer::FILE_NAME, true), Some(&b"fx"[..]));
             assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
