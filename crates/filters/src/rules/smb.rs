@@ -126,7 +126,10 @@ impl Connection {
                 return;
             }
             let mut bodies = Vec::new();
-            header.bodies(own, |body| bodies.push(body));
+            if !header.bodies(own, |body| bodies.push(body)) {
+                to.given_up += 1;
+                to.unseen = true;
+            }
             if to_server {
                 bodies.into_iter().for_each(|body| self.request(&header, body, to));
             } else {
@@ -356,6 +359,16 @@ mod tests {
             assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
             assert_eq!(file.events, [("smb.file_overlap", true), ("smb.file_overlap", false)]);
         }
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_counts() {
+        let block = |at: u8| [&[4, 0x75, 0, at + 11, 0, 0, 0, 0, 0][..], &[0, 0]].concat();
+        let mut message = [&b"\xffSMB\x75"[..], &[0; 27]].concat();
+        (0..20).for_each(|number| message.extend(block(32 + 11 * number)));
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        connection.feed(&[&(message.len() as u32).to_be_bytes()[..], &message].concat(), true, false, &mut to);
+        assert_eq!((to.given_up, to.unseen, connection.asked.len()), (1, true, 16));
     }
 
     proptest! {
