@@ -26,7 +26,8 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// A transaction was evicted before rules saw its news, or a file was merged with the one before it.
+    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, or a parser's limit
+    /// left bytes out.
     pub unseen: bool,
 }
 
