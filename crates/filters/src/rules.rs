@@ -23,6 +23,7 @@ mod http_events;
 pub(crate) mod inspector;
 mod mime;
 mod mqtt;
+mod prefixed;
 #[cfg(feature = "quic")]
 mod quic;
 pub(crate) mod reload;

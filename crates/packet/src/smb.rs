@@ -123,6 +123,8 @@ fn part(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
 const HEADER_1: usize = 32;
 /// Length of a header of version 2.
 const HEADER_2: usize = 64;
+/// Most commands of a chain in version 1.
+const CHAIN: usize = 16;
 
 impl Header {
     /// Reads the header of a message; `None` if it is truncated or not SMB.
@@ -158,16 +160,20 @@ impl Header {
         }
     }
 
-    /// Reads a message from its header on. Version 1 may chain commands: `each` gets all of them.
-    pub fn bodies<'a>(&self, message: &'a [u8], mut each: impl FnMut(Body<'a>)) {
+    /// Reads a message from its header on. Version 1 may chain commands: `each` gets them. Returns `false` if it did not
+    /// get all: the chain has more than 16 commands, or its commands have more data than the message, because several
+    /// refer to the same bytes.
+    pub fn bodies<'a>(&self, message: &'a [u8], mut each: impl FnMut(Body<'a>)) -> bool {
         if self.version == 2 {
-            return each(self.body_2(message).unwrap_or(Body::Damaged));
+            each(self.body_2(message).unwrap_or(Body::Damaged));
+            return true;
         }
         let (mut command, mut at) = (self.command as u8, HEADER_1);
-        // Follow the chain.
-        loop {
+        let mut data_left = message.len();
+        for _ in 0..CHAIN {
             let Some(words) = message.get(at).and_then(|count| part(message, at + 1, 2 * usize::from(*count))) else {
-                return each(Body::Damaged);
+                each(Body::Damaged);
+                return true;
             };
             let behind = at + 1 + words.len();
             let body = match words.len() {
@@ -175,12 +181,18 @@ impl Header {
                 0 if self.is_response => Some(Body::Other),
                 _ => self.body_1(command, message, words, behind + 2),
             };
-            each(body.unwrap_or(Body::Damaged));
+            let body = body.unwrap_or(Body::Damaged);
+            if let Body::Write { data, .. } | Body::Transact { data, .. } | Body::Data { data } = body {
+                let Some(left) = data_left.checked_sub(data.len()) else { return false };
+                data_left = left;
+            }
+            each(body);
             let is_chained = matches!(command, 0x24 | 0x2d | 0x2e | 0x2f | 0x73 | 0x74 | 0x75 | 0xa2);
             let next = short(words, 2).map(usize::from).filter(|next| is_chained && *next > at && words[0] != 0xff);
-            let Some(next) = next else { return };
+            let Some(next) = next else { return true };
             (command, at) = (words[0], next);
         }
+        false
     }
 
     /// A command of version 1: its words, and where its bytes begin.
@@ -312,6 +324,35 @@ mod tests {
         chain.extend_from_slice(&tree[32..]);
         check(&chain, &[Body::Other, Body::TreeConnect { path: b"\\\\a\\IPC$" }]);
         check(&first(0x2f, false, &[0xff, 0, 0, 0], b""), &[Body::Damaged]);
+    }
+
+    /// A chain of `count` writes that all refer to the same `length` bytes.
+    fn check_chain(count: usize, length: usize, expected: usize) {
+        const BLOCK: usize = 27;
+        let mut message = first(0x2f, false, &[], b"")[..HEADER_1].to_vec();
+        let data_at = (HEADER_1 + count * BLOCK) as u16;
+        for number in 1..=count {
+            let next = ((HEADER_1 + number * BLOCK) as u16).to_le_bytes();
+            let command = if number < count { 0x2f } else { 0xff };
+            let (length, data_at) = ((length as u16).to_le_bytes(), data_at.to_le_bytes());
+            message.extend_from_slice(&[12, command, 0, next[0], next[1], 7, 0]);
+            message.extend_from_slice(&[&[0; 14][..], &length, &data_at, &[0, 0]].concat());
+        }
+        message.resize(message.len() + length, b'x');
+        let mut found = 0;
+        let is_whole = Header::parse(&message).unwrap().bodies(&message, |body| {
+            assert!(matches!(body, Body::Write { data, .. } if data.len() == length), "{body:?}");
+            found += 1;
+        });
+        assert_eq!((found, is_whole), (expected, expected == count));
+    }
+
+    #[test]
+    fn chains_are_bounded() {
+        check_chain(3, 10, 3);
+        check_chain(CHAIN, 10, CHAIN);
+        check_chain(1100, 10, CHAIN);
+        check_chain(8, 1000, 1);
     }
 
     #[test]

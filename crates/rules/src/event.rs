@@ -231,6 +231,38 @@ impl Transaction {
         }
     }
 
+    /// Removes the buffers with these names from one side.
+    pub fn forget(&mut self, names: &[Buffer], to_server: bool) {
+        let before = self.buffers.len();
+        self.buffers.retain(|entry| entry.1 != to_server || !names.contains(&entry.0));
+        if self.buffers.len() == before {
+            return;
+        }
+        // Move the remaining bytes together.
+        let old = std::mem::take(&mut self.bytes);
+        for (_, _, place) in &mut self.buffers {
+            if let Place::Among(range) = place {
+                let from = self.bytes.len();
+                self.bytes.extend_from_slice(&old[range.clone()]);
+                *range = from..self.bytes.len();
+            }
+        }
+    }
+
+    /// Adds an event, unless the transaction has it already.
+    pub fn put_event(&mut self, event: &'static str, to_server: bool) {
+        if !self.events.contains(&(event, to_server)) {
+            self.events.push((event, to_server));
+        }
+    }
+
+    /// Adds a number to one side, unless the side has it already.
+    pub fn put_number_once(&mut self, number: Number, to_server: bool, value: u64) {
+        if !self.numbers.contains(&(number, to_server, value)) {
+            self.put_number(number, to_server, value);
+        }
+    }
+
     /// Adds a number to one side.
     pub fn put_number(&mut self, number: Number, to_server: bool, value: u64) {
         self.numbers.push((number, to_server, value));
@@ -288,7 +320,11 @@ impl Transaction {
 
     /// Bytes of memory that the transaction holds.
     pub fn kept_bytes(&self) -> usize {
-        self.message.len() + self.bytes.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
+        let entries = self.buffers.len() * size_of::<(Buffer, bool, Place)>()
+            + self.numbers.len() * size_of::<(Number, bool, u64)>()
+            + self.events.len() * size_of::<(&'static str, bool)>();
+        let bodies = self.bodies.iter().map(|body| body.bytes.len() + size_of::<Body>()).sum::<usize>();
+        self.message.len() + self.bytes.len() + bodies + entries
     }
 }
 

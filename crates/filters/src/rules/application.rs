@@ -178,9 +178,9 @@ impl Application {
                     to.complete(*id, to_server);
                 }
             }
-            Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
+            Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
-            Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
+            Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Fresh(_) | Application::Other => {}
         }

@@ -12,6 +12,8 @@ const INTERFACES: usize = 64;
 /// Most calls that may wait for a response.
 const CALLS: usize = 64;
 
+const FRAMES: [Buffer; 3] = [Buffer::FRAME_DCERPC_HDR, Buffer::FRAME_DCERPC_DATA, Buffer::FRAME_DCERPC_PDU];
+
 /// A TCP connection or an SMB pipe.
 #[derive(Debug)]
 pub(super) struct Calls {
@@ -109,6 +111,10 @@ impl Calls {
         let asks = matches!(header.kind, kind::REQUEST | kind::BIND | kind::ALTER_CONTEXT);
         let id = self.call(header.call, asks && is_first, to_server, to);
         let frames = to.frames;
+        if frames {
+            // A call may have fragments without end.
+            to.forget_shown(id, to_server, &FRAMES);
+        }
         let Some(one) = to.get(id) else { return };
         one.little_endian = header.is_little;
         if frames {
@@ -231,6 +237,19 @@ mod tests {
             assert_eq!(one.first(Buffer::DCERPC_STUB_DATA, true), Some(&b"one two"[..]));
             assert_eq!(one.first(Buffer::DCERPC_INTERFACE, true), Some(&[&[2; 16][..], &[0, 3]].concat()[..]));
             assert_eq!(one.numbers(Number::DCERPC_OPNUM, false).collect::<Vec<_>>(), [15]);
+        }
+    }
+
+    #[test]
+    fn fragments_without_end_are_forgotten_once_seen() {
+        let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
+        to.frames = true;
+        for _ in 0..100 {
+            for _ in 0..10 {
+                calls.feed(&message(kind::REQUEST, 0, &[0; 8]), true, false, &mut to);
+            }
+            assert_eq!(to.last().unwrap().all(Buffer::FRAME_DCERPC_PDU, true).count(), 10, "only the new ones");
+            to.changed.clear();
         }
     }
 

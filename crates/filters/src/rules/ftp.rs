@@ -4,7 +4,7 @@ use super::transactions::Transactions;
 use super::transfers::{self, Transfer};
 use crate::parts::carry::Carried;
 use crate::parts::text_lines::TextLines;
-use base::limits::TEXT_LINE_BYTES;
+use base::limits::{RULES_BODY_BYTES, TEXT_LINE_BYTES};
 use packet::ftp::{extended_place, place};
 use packet::reply;
 use rules::names::{App, Buffer, Number};
@@ -14,6 +14,14 @@ use std::net::IpAddr;
 const TRANSACTIONS: u64 = 1024;
 /// Longest line without an event.
 const LINE_BYTES: usize = 4096;
+/// Bytes of a command's replies beyond which those that rules have seen are forgotten.
+const SEEN_REPLY_BYTES: usize = RULES_BODY_BYTES;
+/// Most bytes kept of a command's replies.
+const REPLY_BYTES: usize = 4 * RULES_BODY_BYTES;
+/// Bytes that a reply counts beside its text.
+const REPLY_ENTRY_BYTES: usize = 64;
+/// Most ports of data connections kept of a command.
+const PORTS: usize = 16;
 /// Commands that use a data connection.
 const TRANSFERS: [&[u8]; 7] = [b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NLST", b"MLSD"];
 
@@ -22,6 +30,8 @@ pub(super) struct Stream {
     lines: [TextLines; 2],
     carried: Carried,
     current: Option<u64>,
+    /// Bytes of the current command's replies.
+    reply_bytes: usize,
     client: IpAddr,
     server: IpAddr,
     /// Commands waiting for a reply.
@@ -41,7 +51,17 @@ pub(super) struct Announced {
 impl Stream {
     pub fn new(client: IpAddr, server: IpAddr) -> Stream {
         let (lines, carried) = (Default::default(), Carried::new(2 * TEXT_LINE_BYTES));
-        Stream { lines, carried, current: None, client, server, commands: 0, place: None, announced: Vec::new() }
+        Stream {
+            lines,
+            carried,
+            current: None,
+            reply_bytes: 0,
+            client,
+            server,
+            commands: 0,
+            place: None,
+            announced: Vec::new(),
+        }
     }
 
     /// Announces a data connection. Its command may follow later.
@@ -104,20 +124,28 @@ impl Stream {
         if let Some(place) = self.place.take_if(|_| TRANSFERS.contains(&&command[..])) {
             self.announced.push(Announced { place, transfer: Transfer { command, file: rest.to_vec() } });
         }
-        self.current = Some(id);
+        (self.current, self.reply_bytes) = (Some(id), 0);
         to.complete(id, true);
     }
 
     fn reply(&mut self, line: &[u8], to: &mut Transactions) {
         let Some(id) = self.current else { return };
+        let replies = [Buffer::FTP_REPLY, Buffer::FTP_COMPLETION_CODE];
+        if self.reply_bytes >= SEEN_REPLY_BYTES && to.forget_shown(id, false, &replies) {
+            self.reply_bytes = 0;
+        }
         let Some(one) = to.get(id) else { return };
         let reply = reply::line(line);
         if line.len() >= LINE_BYTES {
-            one.events.push(("ftp.response_command_too_long", false));
+            one.put_event("ftp.response_command_too_long", false);
         }
-        one.put_copy(Buffer::FTP_REPLY, false, reply.text);
-        if reply.code.is_some() {
-            one.put_copy(Buffer::FTP_COMPLETION_CODE, false, &line[..3]);
+        let mut is_left_out = self.reply_bytes >= REPLY_BYTES;
+        if !is_left_out {
+            self.reply_bytes += line.len() + REPLY_ENTRY_BYTES;
+            one.put_copy(Buffer::FTP_REPLY, false, reply.text);
+            if reply.code.is_some() {
+                one.put_copy(Buffer::FTP_COMPLETION_CODE, false, &line[..3]);
+            }
         }
         let place = match reply.code {
             Some(227) => place(reply.text),
@@ -128,11 +156,19 @@ impl Stream {
             one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
         }
         if let Some(place) = place {
-            // The port belongs to the command's side too.
-            one.put_number(Number::FTP_DYNAMIC_PORT, false, place.port.into());
-            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
+            if one.numbers(Number::FTP_DYNAMIC_PORT, false).count() < PORTS {
+                // The port belongs to the command's side too.
+                one.put_number_once(Number::FTP_DYNAMIC_PORT, false, place.port.into());
+                one.put_number_once(Number::FTP_DYNAMIC_PORT, true, place.port.into());
+            } else {
+                is_left_out = true;
+            }
             to.change(id, true);
             self.announce((self.server, place.port), Transfer::default());
+        }
+        if is_left_out {
+            to.given_up += 1;
+            to.unseen = true;
         }
         // Replies that begin with 1 are preliminary.
         if reply.is_last && reply.code.is_some_and(|code| code >= 200) {
@@ -186,6 +222,29 @@ mod tests {
         check("EPRT |1|1.1.1.2|80|", false);
         check("PORT 2,2", false);
         check("USER 2,2,2,3,0,80", false);
+    }
+
+    #[test]
+    fn replies_of_one_command_are_bounded() {
+        let place = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let (mut stream, mut to) = (Stream::new(place, place), Transactions::default());
+        stream.feed(b"USER a\r\n", true, false, &mut to);
+        let bound = 2 * REPLY_BYTES;
+        for _ in 0..500 {
+            stream.feed(&[b'\n'; 1400], false, false, &mut to);
+            assert!(to.kept_bytes() < bound, "{} bytes", to.kept_bytes());
+            to.changed.clear();
+        }
+        assert_eq!((to.given_up, to.unseen), (0, false), "rules saw all replies");
+        stream.feed(&[b'\n'; 10_000], false, false, &mut to);
+        assert!(to.kept_bytes() < bound && to.given_up > 0 && to.unseen);
+        to.changed.clear();
+        to.given_up = 0;
+        for port in 0..100 {
+            stream.feed(format!("227 (1,1,1,1,9,{port})\r\n").as_bytes(), false, false, &mut to);
+            assert!(to.last().unwrap().numbers(Number::FTP_DYNAMIC_PORT, true).count() <= PORTS);
+        }
+        assert_eq!(to.given_up, 100 - PORTS as u64);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! MQTT for rules (versions 3.1 to 5). A transaction is a packet with its answers: CONNECT with CONNACK, PUBLISH with
 //! its confirmations, SUBSCRIBE and UNSUBSCRIBE with theirs. Any other packet is a transaction by itself.
 
+use super::prefixed::{Length, Prefixed};
 use super::transactions::Transactions;
 use rules::names::{App, Buffer, Number};
 
-/// Most bytes kept of an incomplete packet.
+/// Most bytes kept of a packet. Rules do not see what follows.
 const WAITING_BYTES: usize = 256 << 10;
 /// Most packets that may wait for an answer.
 const WAITING_PACKETS: usize = 32;
@@ -19,10 +20,10 @@ const UNSUBSCRIBE: u8 = 10;
 const UNSUBACK: u8 = 11;
 const DISCONNECT: u8 = 14;
 
-/// A connection, with the incomplete packet of each side.
+/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    waiting: [Vec<u8>; 2],
+    sides: [Prefixed; 2],
     version: u8,
     /// Packets waiting for an answer: type, identifier, side that sent it, transaction.
     asked: Vec<(u8, u16, bool, u64)>,
@@ -31,19 +32,14 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        let mut waiting = std::mem::take(&mut self.waiting[usize::from(!to_server)]);
-        waiting.extend_from_slice(bytes);
-        let mut from = 0;
-        while let Some((first, body, end)) = packet(&waiting[from..]) {
-            self.packet(first, body, to_server, to);
-            from += end;
-        }
-        waiting.drain(..from);
-        if waiting.len() > WAITING_BYTES {
-            waiting.clear();
-        }
-        self.waiting[usize::from(!to_server)] = waiting;
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let mut side = std::mem::take(&mut self.sides[usize::from(!to_server)]);
+        side.feed(bytes, gap, WAITING_BYTES, length, to, |packet, to| {
+            if let Some((_, body)) = packet.get(1..).and_then(variable) {
+                self.packet(packet[0], body, to_server, to);
+            }
+        });
+        self.sides[usize::from(!to_server)] = side;
     }
 
     /// Returns the identifier of a packet, and the packet type that it answers.
@@ -63,7 +59,7 @@ impl Stream {
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.waiting.iter().map(Vec::capacity).sum()
+        self.sides.iter().map(Prefixed::kept_bytes).sum()
     }
 
     fn packet(&mut self, first: u8, body: &[u8], to_server: bool, to: &mut Transactions) {
@@ -98,12 +94,14 @@ impl Stream {
                 id
             }
         };
+        // The packet that this one answers may be among the bytes that were lost.
+        let is_alone = known.is_none() && !self.sides.iter().any(|side| side.lost);
         let introduced = self.connected || matches!(kind, CONNECT | CONNACK | 15);
         self.connected |= kind == CONNACK && known.is_some();
         let Some(one) = to.get(id) else { return };
         let mut odd = |holds: bool, event| {
             if holds {
-                one.events.push((event, to_server));
+                one.put_event(event, to_server);
             }
         };
         odd(again, "mqtt.double_connect");
@@ -111,11 +109,12 @@ impl Stream {
         odd(kind == PUBLISH && first & 6 == 6, "mqtt.invalid_qos_level");
         odd(kind == 0, "mqtt.unassigned_msg_type");
         odd(asks && kind != CONNECT && number == 0, "mqtt.missing_msg_id");
-        odd(answers == Some(CONNECT) && known.is_none(), "mqtt.missing_connect");
-        odd(answers == Some(PUBLISH) && known.is_none(), "mqtt.missing_publish");
-        odd(answers == Some(SUBSCRIBE) && known.is_none(), "mqtt.missing_subscribe");
-        odd(answers == Some(UNSUBSCRIBE) && known.is_none(), "mqtt.missing_unsubscribe");
-        one.put_number(Number::MQTT_TYPE, to_server, kind.into());
+        odd(answers == Some(CONNECT) && is_alone, "mqtt.missing_connect");
+        odd(answers == Some(PUBLISH) && is_alone, "mqtt.missing_publish");
+        odd(answers == Some(SUBSCRIBE) && is_alone, "mqtt.missing_subscribe");
+        odd(answers == Some(UNSUBSCRIBE) && is_alone, "mqtt.missing_unsubscribe");
+        // PUBREC and PUBREL may come again and again.
+        one.put_number_once(Number::MQTT_TYPE, to_server, kind.into());
         let mut is_malformed = false;
         match kind {
             CONNECT => {
@@ -152,7 +151,7 @@ impl Stream {
             _ => {}
         }
         if is_malformed {
-            one.events.push(("mqtt.malformed_traffic", to_server));
+            one.put_event("mqtt.malformed_traffic", to_server);
         }
         to.change(id, to_server);
         if known.is_some() && !matches!(kind, 5 | 6) {
@@ -164,14 +163,14 @@ impl Stream {
 
 /// Is it a CONNECT packet that names the protocol?
 pub(super) fn is_connect(bytes: &[u8]) -> bool {
-    packet(bytes).is_some_and(|(first, body, _)| {
+    packet(bytes).is_some_and(|(first, body)| {
         first == 0x10 && text(body).is_some_and(|(name, _)| name == b"MQTT" || name == b"MQIsdp")
     })
 }
 
 /// Is it a CONNACK packet?
 pub(super) fn is_answer(bytes: &[u8]) -> bool {
-    packet(bytes).is_some_and(|(first, body, _)| first == 0x20 && matches!(body, [0 | 1, ..]))
+    packet(bytes).is_some_and(|(first, body)| first == 0x20 && matches!(body, [0 | 1, ..]))
 }
 
 /// Reads a variable-length integer; returns it, and the bytes behind it.
@@ -186,11 +185,19 @@ fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Reads a packet; returns its first byte, its body, and its total length.
-fn packet(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
+/// Reads the length of a packet. It has at most four bytes.
+fn length(bytes: &[u8]) -> Length {
+    match bytes.get(1..).and_then(variable) {
+        Some((length, rest)) => Length::Is(bytes.len() - rest.len() + length),
+        None if bytes.len() > 4 => Length::No,
+        None => Length::More,
+    }
+}
+
+/// Reads a packet; returns its first byte, and its body.
+fn packet(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (length, rest) = variable(bytes.get(1..)?)?;
-    let body = rest.get(..length)?;
-    Some((bytes[0], body, bytes.len() - rest.len() + length))
+    Some((bytes[0], rest.get(..length)?))
 }
 
 /// Reads a length and a text; returns the text, and the bytes behind it.
@@ -202,4 +209,21 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn behind_properties(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = variable(bytes)?;
     rest.get(length..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_again_adds_nothing() {
+        let (mut stream, mut to) = (Stream::default(), Transactions::default());
+        stream.feed(b"\x34\x06\0\x01t\0\x01x", true, false, &mut to);
+        for _ in 0..100 {
+            stream.feed(b"\x62\x02\0\x01", true, false, &mut to);
+        }
+        let one = to.find(0).unwrap();
+        assert_eq!(one.numbers(Number::MQTT_TYPE, true).collect::<Vec<_>>(), [3, 6]);
+        assert_eq!(one.events, [("mqtt.unintroduced_message", true)]);
+    }
 }

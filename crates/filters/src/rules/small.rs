@@ -1,5 +1,6 @@
 //! Protocols of which rules test only a few fields: SNMP, NTP, TFTP, IKE, Kerberos, DHCP.
 
+use super::prefixed::{Length, Prefixed};
 use super::transactions::Transactions;
 use crate::parts::json_text;
 use packet::der::{Der, tag};
@@ -120,33 +121,30 @@ pub(super) fn begins_krb5(bytes: &[u8]) -> bool {
     matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
 }
 
-/// Most bytes kept of an incomplete message.
+/// Longest message that is read.
 const WAITING_BYTES: usize = 64 << 10;
 
-/// Kerberos over TCP: each message follows its length. Keeps the incomplete message of each side.
+/// Kerberos over TCP: each message follows its length.
 #[derive(Debug, Default)]
 pub(super) struct Krb5 {
-    waiting: [Vec<u8>; 2],
+    sides: [Prefixed; 2],
 }
 
 impl Krb5 {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        let waiting = &mut self.waiting[usize::from(!to_server)];
-        waiting.extend_from_slice(bytes);
-        while let Some((length, rest)) = waiting.split_first_chunk::<4>() {
-            let length = u32::from_be_bytes(*length) as usize;
-            if length > WAITING_BYTES {
-                waiting.clear();
-                return;
-            }
-            let Some(one) = rest.get(..length) else { return };
-            krb5(one, to_server, to);
-            waiting.drain(..4 + length);
-        }
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        // The first bit of the length is reserved (RFC 4120, 7.2.2).
+        let length = |bytes: &[u8]| match bytes.first_chunk::<4>() {
+            Some([0x80..=0xff, ..]) => Length::No,
+            Some(length) => Length::Is((u32::from_be_bytes(*length) as usize).saturating_add(4)),
+            None => Length::More,
+        };
+        self.sides[usize::from(!to_server)].feed(bytes, gap, WAITING_BYTES, length, to, |message, to| {
+            krb5(message.get(4..).unwrap_or_default(), to_server, to);
+        });
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.waiting.iter().map(Vec::capacity).sum()
+        self.sides.iter().map(Prefixed::kept_bytes).sum()
     }
 }
 
@@ -197,4 +195,21 @@ pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
         options = behind;
     }
     to.change(id, to_server);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_kerberos_behind_a_long_one() {
+        let long = [&100_000u32.to_be_bytes()[..], &b"\0\0\0\x04".repeat(25_000)].concat();
+        let (mut stream, mut to) = (Krb5::default(), Transactions::default());
+        for piece in [&long[..], b"\0\0\0\x04\x6c\x02\x30\0"].concat().chunks(1400) {
+            stream.feed(piece, true, false, &mut to);
+        }
+        let one = to.last().unwrap();
+        assert_eq!(one.numbers(Number::KRB5_MSG_TYPE, true).collect::<Vec<_>>(), [12]);
+        assert_eq!((one.id, to.given_up, to.unseen), (0, 1, true));
+    }
 }

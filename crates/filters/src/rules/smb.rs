@@ -126,7 +126,10 @@ impl Connection {
                 return;
             }
             let mut bodies = Vec::new();
-            header.bodies(own, |body| bodies.push(body));
+            if !header.bodies(own, |body| bodies.push(body)) {
+                to.given_up += 1;
+                to.unseen = true;
+            }
             if to_server {
                 bodies.into_iter().for_each(|body| self.request(&header, body, to));
             } else {
@@ -283,7 +286,7 @@ impl Connection {
                     && let Some(one) = to.get(id)
                 {
                     // The event is about the file, so either side may show it.
-                    one.events.extend([("smb.file_overlap", true), ("smb.file_overlap", false)]);
+                    [true, false].into_iter().for_each(|side| one.put_event("smb.file_overlap", side));
                 }
                 to.given_up += u64::from(offset > *end && *end > 0);
                 let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -350,11 +353,22 @@ mod tests {
             say(&message(5, 2, true, &created), false, &mut to);
             say(&message(9, 3, false, &write(0, b"one ")), true, &mut to);
             say(&message(9, 4, false, &write(2, b"e two")), true, &mut to);
+            say(&message(9, 5, false, &write(2, b"e two")), true, &mut to);
             let file = to.last().unwrap();
             assert_eq!(file.first(Buffer::FILE_NAME, true), Some(&b"fx"[..]));
             assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
             assert_eq!(file.events, [("smb.file_overlap", true), ("smb.file_overlap", false)]);
         }
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_counts() {
+        let block = |at: u8| [&[4, 0x75, 0, at + 11, 0, 0, 0, 0, 0][..], &[0, 0]].concat();
+        let mut message = [&b"\xffSMB\x75"[..], &[0; 27]].concat();
+        (0..20).for_each(|number| message.extend(block(32 + 11 * number)));
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        connection.feed(&[&(message.len() as u32).to_be_bytes()[..], &message].concat(), true, false, &mut to);
+        assert_eq!((to.given_up, to.unseen, connection.asked.len()), (1, true, 16));
     }
 
     proptest! {

@@ -15,6 +15,8 @@ const BANNER_BYTES: usize = 255;
 /// Longest record that rules inspect.
 const RECORD_BYTES: usize = 64 << 10;
 
+const FRAMES: [Buffer; 3] = [Buffer::FRAME_SSH_HDR, Buffer::FRAME_SSH_DATA, Buffer::FRAME_SSH_PDU];
+
 /// Message numbers (RFC 4250, 4.1.2).
 const KEXINIT: u8 = 20;
 const NEWKEYS: u8 = 21;
@@ -46,8 +48,10 @@ impl Stream {
             side.records = None;
         }
         if !side.done || side.records.is_some() {
+            let id = to.only(App::Ssh).id;
+            // The transaction never ends, and a peer may send records without end.
+            to.forget_shown(id, to_server, &FRAMES);
             let one = to.only(App::Ssh);
-            let id = one.id;
             let mut changed = side.put_records(bytes, to_server, one);
             if !side.done {
                 changed |= side.read(bytes, to_server, frames, one);
@@ -97,7 +101,7 @@ impl Side {
         while let Some(end) = memchr::memchr(b'\n', &self.bytes[from..]) {
             let rest = &self.bytes[from..];
             if end > BANNER_BYTES {
-                put_event(one, "ssh.long_banner", to_server);
+                one.put_event("ssh.long_banner", to_server);
                 changed = true;
             }
             if rest.starts_with(b"SSH-") {
@@ -108,7 +112,7 @@ impl Side {
                     self.greeted = Some(at);
                     break;
                 }
-                put_event(one, "ssh.invalid_banner", to_server);
+                one.put_event("ssh.invalid_banner", to_server);
             }
             from += end + 1;
         }
@@ -139,8 +143,8 @@ impl Side {
                 self.done = true;
                 let is_endless = self.greeted.is_none() && self.bytes.starts_with(b"SSH-");
                 if is_endless {
-                    put_event(one, "ssh.long_banner", to_server);
-                    put_event(one, "ssh.invalid_banner", to_server);
+                    one.put_event("ssh.long_banner", to_server);
+                    one.put_event("ssh.invalid_banner", to_server);
                 }
                 return is_endless;
             }
@@ -159,7 +163,7 @@ impl Side {
             }
         }
         self.done = true;
-        put_event(one, "ssh.invalid_record", to_server);
+        one.put_event("ssh.invalid_record", to_server);
         true
     }
 
@@ -203,13 +207,6 @@ fn put_offer(offer: &Offer<'_>, to_server: bool, one: &mut Transaction) {
     append_md5(&mut hash, &text);
     one.put_copy(string, to_server, &text);
     one.put_copy(digest, to_server, &hash);
-}
-
-/// Adds an event, once per side.
-fn put_event(one: &mut Transaction, event: &'static str, to_server: bool) {
-    if !one.events.contains(&(event, to_server)) {
-        one.events.push((event, to_server));
-    }
 }
 
 #[cfg(test)]
@@ -275,6 +272,21 @@ mod tests {
             let all: Vec<&[u8]> = to.find(0).unwrap().all(Buffer::FRAME_SSH_PDU, false).collect();
             assert_eq!(all, [&long[..], b"\0\0\0\x02\0\x15"], "{size}");
             assert_eq!((ssh.kept_bytes(), most >= KEPT_BYTES), (0, size < stream.len()), "{size}");
+        }
+    }
+
+    #[test]
+    fn records_without_end_are_forgotten_once_seen() {
+        let (mut ssh, mut to) = with_frames();
+        ssh.feed(b"SSH-2.0-a\r\n", true, false, &mut to);
+        let record = b"\0\0\0\x02\0\x1e";
+        for _ in 0..100 {
+            ssh.feed(&record.repeat(233), true, false, &mut to);
+            let one = to.find(0).unwrap();
+            assert_eq!(one.all(Buffer::FRAME_SSH_PDU, true).count(), 233, "only the new ones");
+            assert_eq!(one.first(Buffer::SSH_SOFTWARE, true), Some(&b"a"[..]));
+            assert!(to.kept_bytes() < 64 << 10);
+            to.changed.clear();
         }
     }
 

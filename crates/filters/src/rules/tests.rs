@@ -452,6 +452,31 @@ fn ike() {
     assert_eq!(found, [1, 2, 3, 5]);
 }
 
+/// A packet that is longer than the parser keeps must not hide the packets behind it.
+#[test]
+fn packets_of_mqtt_behind_a_long_one() {
+    let rules = "alert mqtt any any -> any any (mqtt.publish.message; content:\"attack\"; sid:1;)\n\
+                 alert mqtt any any -> any any (mqtt.publish.topic; content:\"long\"; sid:2;)";
+    let connect = b"\x10\x0c\0\x04MQTT\x04\0\0\0\0\0";
+    // A PUBLISH of 300,000 bytes, whose message has the start of a packet in it.
+    let long = [&b"\x30\xe0\xa7\x12\0\x04long"[..], &b"\x30\xff".repeat(149_997)].concat();
+    let mut said = vec![(true, &connect[..]), (false, &b"\x20\x02\0\0"[..])];
+    said.extend(long.chunks(1400).map(|piece| (true, piece)));
+    said.push((true, b"\x30\x09\0\x01tattack"));
+    assert_eq!(sorted(rules, &said), [1, 2]);
+}
+
+/// A server may send lines without end to one command; none of them hides a later one.
+#[test]
+fn replies_of_ftp_without_end() {
+    let rules = "alert ftp any any -> any any (ftp.reply; content:\"attack\"; sid:1;)";
+    let lines = [b'\n'; 1400];
+    let mut said = vec![(true, &b"USER a\r\n"[..])];
+    said.extend([(false, &lines[..]); 20]);
+    said.push((false, b"230 an attack\r\n"));
+    assert_eq!(sorted(rules, &said), [1]);
+}
+
 #[test]
 fn records_of_ssh() {
     let rules = "alert ssh any any -> any any (frame:ssh.record.hdr; content:\"|15|\"; endswith; bsize:6; sid:1;)\n\

@@ -26,7 +26,8 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// A transaction was evicted before rules saw its news, or a file was merged with the one before it.
+    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, or a parser's limit
+    /// left bytes out.
     pub unseen: bool,
 }
 
@@ -90,6 +91,15 @@ impl Transactions {
             Some(at) => &mut self.open[at],
             None => self.begin(app),
         }
+    }
+
+    /// Removes buffers of a side that would grow without end. Returns `false` if rules have not seen them yet.
+    pub fn forget_shown(&mut self, id: u64, to_server: bool, names: &[Buffer]) -> bool {
+        let is_shown = !self.changed.contains(&(id, to_server));
+        if is_shown && let Some(one) = self.get(id) {
+            one.forget(names, to_server);
+        }
+        is_shown
     }
 
     /// Marks a side as changed.
