@@ -52,8 +52,8 @@ impl Held {
     }
 
     /// See [`Pieces::compare`].
-    pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
-        self.pieces.compare(lane, piece, see)
+    pub fn compare(&self, lane: Lane, piece: &Piece, most: usize, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        self.pieces.compare(lane, piece, most, see)
     }
 
     /// Keeps the parts of a piece that the policy prefers to held bytes. Returns the number of new bytes, and the

@@ -9,6 +9,7 @@ use super::piece::{Lane, Piece};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
 use crate::parts::policy::Policy;
+use base::limits::TCP_COMPARED_PIECES;
 use filter::prelude::*;
 use packet::tcp::Flags as TcpFlags;
 use std::net::IpAddr;
@@ -27,6 +28,12 @@ pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
 #[inline]
 pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
     Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
+}
+
+/// The most pieces that a segment is compared with. Without doubts all of them, or bytes behind the last would pass
+/// unseen; each has a byte in common with the segment.
+fn most_compared(settings: &Settings) -> usize {
+    if settings.doubts { TCP_COMPARED_PIECES } else { usize::MAX }
 }
 
 impl Assembler {
@@ -268,7 +275,8 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
         let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
-        let are_all = self.held.compare(lane(slot, side), piece, |whole, old, new| {
+        let most = most_compared(&self.settings);
+        let are_all = self.held.compare(lane(slot, side), piece, most, |whole, old, new| {
             let is_later = policy.takes_later_in_stream((whole.start, whole.end), (piece.start, piece.end));
             let (taken, other) = if is_later { (&new, &old) } else { (&old, &new) };
             conflicts.differs.held |= conflicts.see(class, new.start.saturating_sub(first), taken, other, rings);
@@ -283,7 +291,8 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
         let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
-        let are_all = self.given.compare(lane(slot, side), piece, |_, old, new| {
+        let most = most_compared(&self.settings);
+        let are_all = self.given.compare(lane(slot, side), piece, most, |_, old, new| {
             conflicts.differs.given |= conflicts.see(class, new.start.saturating_sub(first), &old, &new, rings);
         });
         if !are_all {

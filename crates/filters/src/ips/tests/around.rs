@@ -106,6 +106,33 @@ fn segments_ahead_of_a_hole_do_not_hide_what_passed() {
     check(&conversation, &[], 3 + most as u64, &ended);
 }
 
+/// One byte in each segment ahead of a hole; then one segment over all of them has other bytes at its end.
+#[test]
+fn a_segment_is_compared_with_all_that_passed() {
+    let talk_of = |given: bool| {
+        let mut conversation = talk();
+        let first = if given { 0 } else { 4 };
+        for place in 0..300 {
+            let segment = conversation.segment(0, first + place, PSH_ACK, b".");
+            conversation.push(segment);
+        }
+        if given {
+            // The server has the first hundred.
+            let acknowledgement = conversation.segment(0, 100, PSH_ACK, b"");
+            let number = acknowledgement[38..42].to_vec();
+            let mut answer = conversation.segment(1, 0, 0x10, b"");
+            answer[42..46].copy_from_slice(&number);
+            conversation.push(answer);
+        }
+        let text = [&[b'.'; 260][..], b"an attack", &[b'.'; 31]].concat();
+        let over = conversation.segment(0, first, PSH_ACK, &text);
+        conversation.push(over).send(0, b"....");
+        conversation
+    };
+    check(&talk_of(false), &[], 3 + 300 + 1, &[("contradicts one that passed", 1)]);
+    check(&talk_of(true), &[], 3 + 300 + 1 + 1, &[("contradicts one that passed", 1)]);
+}
+
 #[test]
 fn fragments_do_not_hide_what_passed() {
     let from = |last: u8| Ipv4Addr::new(10, 0, 3, last);
