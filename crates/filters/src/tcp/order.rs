@@ -219,7 +219,7 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return Ok(()) };
         let held = connection.directions[side].held;
         // Without doubts, held data has passed already; without it the piece that fills the hole could not be judged.
-        if !self.settings.doubts && !self.has_room_for(held, piece) {
+        if !self.settings.doubts && !self.has_room_for(lane(slot, side), held, piece) {
             return Err("no room ahead of a hole");
         }
         let opens_hole = held == 0;
@@ -230,6 +230,9 @@ impl Assembler {
         cx.count("segments out of order", 1);
         if opens_hole {
             self.watch_hole(slot, side, cx);
+        }
+        if !self.settings.doubts {
+            return Ok(());
         }
         let per_direction = self.settings.held_per_direction;
         while self.table.get(slot).is_some_and(|it| it.directions[side].held as usize > per_direction) {
@@ -244,11 +247,13 @@ impl Assembler {
         Ok(())
     }
 
-    /// Can a piece be held, when `held_there` pieces of its direction are held already?
-    fn has_room_for(&self, held_there: u32, piece: &Piece) -> bool {
+    /// Can a piece be held in a lane that holds `held_there` pieces already? It becomes a piece in each hole that it
+    /// fills.
+    fn has_room_for(&self, lane: Lane, held_there: u32, piece: &Piece) -> bool {
         let Settings { held_per_direction, held, memory, .. } = self.settings;
-        (held_there as usize) < held_per_direction
-            && self.held.pieces() < held
+        let parts = self.held.parts(lane, piece);
+        held_there as usize + parts <= held_per_direction
+            && self.held.pieces() + parts <= held
             && self.held.bytes() + u64::from(piece.block.len) <= memory
     }
 

@@ -106,6 +106,27 @@ fn segments_ahead_of_a_hole_do_not_hide_what_passed() {
     check(&conversation, &[], 3 + most as u64, &ended);
 }
 
+/// A segment over many holes takes a piece for each.
+#[test]
+fn a_segment_over_many_holes_does_not_hide_what_passed() {
+    let mut conversation = talk();
+    let far = 4 + 2 * TCP_HELD_BLOCKS_PER_DIRECTION as i64;
+    let [last, other] = [b"attack", b"benign"].map(|bytes| conversation.segment(0, far, PSH_ACK, bytes));
+    conversation.push(last);
+    for number in 0..TCP_HELD_BLOCKS_PER_DIRECTION as i64 - 2 {
+        let segment = conversation.segment(0, 4 + 2 * number, PSH_ACK, b"x");
+        conversation.push(segment);
+    }
+    let over = conversation.segment(0, 4, PSH_ACK, &[b'x'; 1400]);
+    conversation.push(over).push(other);
+    let passed = 3 + TCP_HELD_BLOCKS_PER_DIRECTION as u64 - 1;
+    check(&conversation, &[], passed, &[("contradicts one that passed", 1), ("no room ahead of a hole", 1)]);
+    // What begins at the next byte is given at once, so it needs no room.
+    let rest = conversation.segment(0, 0, PSH_ACK, &[b'x'; 1400]);
+    conversation.push(rest);
+    check(&conversation, &[], passed + 1, &[("contradicts one that passed", 1), ("no room ahead of a hole", 1)]);
+}
+
 /// One byte in each segment ahead of a hole; then one segment over all of them has other bytes at its end.
 #[test]
 fn a_segment_is_compared_with_all_that_passed() {
