@@ -165,6 +165,7 @@ pub(crate) enum Fate {
 impl Decap {
     #[inline]
     pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
+        self.fragments.begin_frame();
         match is_plain(link, cx.rings.bytes(frame), &self.ports) {
             true => Fate::Passes,
             false => self.open(link, frame, cx),
@@ -176,12 +177,12 @@ impl Decap {
         self.fragments.refuses = true;
     }
 
-    /// Did the last fragment contradict earlier ones of its packet?
+    /// Did a fragment in the last frame contradict earlier ones of its packet?
     pub(crate) fn is_contradicted(&self) -> bool {
         self.fragments.differs
     }
 
-    /// Did the last fragment overlap earlier ones?
+    /// Did a fragment in the last frame overlap earlier ones?
     pub(crate) fn is_overlapping(&self) -> bool {
         self.fragments.overlaps
     }

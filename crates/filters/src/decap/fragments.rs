@@ -19,6 +19,7 @@ use packet::frame::{Frame, protocol};
 use packet::ipv6;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// Maximum bytes of an IP packet behind its first header.
 const PACKET_BYTES: u32 = 65_535;
@@ -27,6 +28,9 @@ const PACKET_BYTES: u32 = 65_535;
 pub(crate) const NO_UNIT: &str = "fragment length not a multiple of 8";
 pub(crate) const TOO_LARGE: &str = "fragment beyond 65535 bytes";
 pub(crate) const DISAGREE: &str = "fragments disagree about the end";
+
+/// Why a fragment is dropped, rather than one given up that passed.
+const NO_ROOM: &str = "no room for fragments";
 
 /// The fields that fragments of one packet share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,11 +82,11 @@ pub(super) struct Fragments {
     /// Packets that became complete, and packets given up.
     whole: u64,
     given_up: u64,
-    /// The last fragment has other bytes than an earlier one at the same place.
+    /// A fragment in the last frame has other bytes than an earlier one at the same place.
     pub(super) differs: bool,
     /// When full, refuse the new fragment instead of giving up a packet.
     pub(super) refuses: bool,
-    /// The last fragment overlaps an earlier one.
+    /// A fragment in the last frame overlaps an earlier one.
     pub(super) overlaps: bool,
 }
 
@@ -105,9 +109,14 @@ impl Fragments {
         }
     }
 
+    /// Forgets the findings of the last frame, which may have held fragments in fragments.
+    #[inline]
+    pub fn begin_frame(&mut self) {
+        (self.differs, self.overlaps) = (false, false);
+    }
+
     /// Adds a fragment: `frame` is its layout in `block`, `scope` a hash of its tunnels.
     pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
-        (self.differs, self.overlaps) = (false, false);
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
         let start = u32::from(fragment.offset);
         let captured = frame.payload_end.saturating_sub(fragment.start);
@@ -134,18 +143,15 @@ impl Fragments {
             identification: fragment.identification,
             protocol: (frame.version == 4).then_some(fragment.protocol),
         };
-        const NO_ROOM: &str = "no room for fragments";
-        if self.refuses && (self.pieces >= DECAP_PIECES || self.held + u64::from(captured.min(len)) > self.memory) {
+        let end = start + len;
+        let part = block.part(fragment.start, captured.min(len));
+        if self.refuses && !self.has_room_for(&key, start..end, &part, cx.rings) {
             return Added::Dropped(NO_ROOM);
         }
         if !self.packets.contains_key(&key) {
-            if self.refuses && self.packets.len() >= DECAP_PACKETS {
-                return Added::Dropped(NO_ROOM);
-            }
             self.begin(key, cx);
         }
         let Some(packet) = self.packets.get_mut(&key) else { return Added::Dropped(NO_ROOM) };
-        let end = start + len;
         if packet.len.is_some_and(|len| end > len || !fragment.more && end != len)
             || !fragment.more && packet.pieces.end() > end
         {
@@ -154,12 +160,12 @@ impl Fragments {
         cx.count("fragments", 1);
         let (held, count) = (packet.pieces.held(), packet.pieces.count());
         let policy = self.policies.of(frame.target);
-        let part = block.part(fragment.start, captured.min(len));
         let met = packet.pieces.add(start..end, part, policy, cx.rings);
         if met.overlaps {
             cx.count("fragments overlap", 1);
         }
-        (self.differs, self.overlaps) = (met.differs, met.overlaps);
+        self.differs |= met.differs;
+        self.overlaps |= met.overlaps;
         if met.differs {
             cx.count("fragments overlap with other bytes", 1);
         }
@@ -176,12 +182,21 @@ impl Fragments {
         if is_whole {
             return self.end(&key, block, cx);
         }
-        while self.held > self.memory || self.pieces > DECAP_PIECES {
+        while !self.refuses && (self.held > self.memory || self.pieces > DECAP_PIECES) {
             if !self.give_up_oldest("fragmented packets given up to make room", cx) {
                 break;
             }
         }
         Added::Kept
+    }
+
+    /// Is there room for a fragment, with a piece between and beside all those that it overlaps?
+    fn has_room_for(&self, key: &Key, range: Range<u32>, part: &Descriptor, rings: &BlockTable) -> bool {
+        let known = self.packets.get(key);
+        let met = known.map_or(0, |packet| packet.pieces.meet(range, *part, rings).0);
+        self.packets.len() + usize::from(known.is_none()) <= DECAP_PACKETS
+            && self.pieces + met + 1 <= DECAP_PIECES
+            && self.held + u64::from(part.len) <= self.memory
     }
 
     /// Counts oddities of a single fragment.

@@ -21,7 +21,7 @@ const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_cl
      drop http any any -> any any (msg:\"up\"; flow:to_server; http.request_body; content:\"upload\"; sid:5;)\n";
 
 /// Frames through `ips` with these rules.
-fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Outcome {
+pub(super) fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Outcome {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(rules.as_bytes()).unwrap();
     let path = file.path().display().to_string();
