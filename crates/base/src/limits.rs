@@ -76,7 +76,7 @@ pub const TCP_HELD_BLOCKS: usize = 1 << 18;
 /// Bytes of out-of-order segments held, if the request does not say otherwise.
 pub const TCP_HELD_BYTES: u64 = 256 << 20;
 
-/// Most earlier pieces that a segment is compared with if it has bytes in common with them.
+/// Most earlier pieces that a segment is compared with if it has bytes in common with them; `ips` has no such limit.
 pub const TCP_COMPARED_PIECES: usize = 256;
 
 /// Most pieces of its output that `tcp` remembers, if the request asks for that: about 120 bytes each.

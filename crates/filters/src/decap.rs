@@ -21,6 +21,7 @@ mod views;
 use crate::parts::policy::{self, Policies};
 use crate::parts::select::Links;
 use base::limits::{DECAP_DEPTH, DECAP_HELD_BYTES, DECAP_TIMEOUT_NS};
+use buffer::BlockTable;
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
@@ -165,23 +166,30 @@ pub(crate) enum Fate {
 impl Decap {
     #[inline]
     pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
+        self.fragments.begin_frame();
         match is_plain(link, cx.rings.bytes(frame), &self.ports) {
             true => Fate::Passes,
             false => self.open(link, frame, cx),
         }
     }
 
-    /// When full, drops new fragments instead of giving up older packets. For callers that pass fragments on at once.
+    /// For callers that pass fragments on at once. When full, drops new fragments instead of giving up older packets.
+    /// Remembers complete packets until their timeout, to compare further fragments of them.
     pub(crate) fn refuse_newcomers(&mut self) {
         self.fragments.refuses = true;
     }
 
-    /// Did the last fragment contradict earlier ones of its packet?
-    pub(crate) fn is_contradicted(&self) -> bool {
-        self.fragments.differs
+    /// Why the last frame must not pass, with [`Decap::refuse_newcomers`]: what passed says so.
+    pub(crate) fn refusal(&self) -> Option<&'static str> {
+        self.fragments.refusal
     }
 
-    /// Did the last fragment overlap earlier ones?
+    /// The last frame is dropped, and so are later fragments of the packets that it completed.
+    pub(crate) fn stop_last(&mut self, rings: &BlockTable) {
+        self.fragments.stop_last(rings);
+    }
+
+    /// Did a fragment in the last frame overlap earlier ones?
     pub(crate) fn is_overlapping(&self) -> bool {
         self.fragments.overlaps
     }

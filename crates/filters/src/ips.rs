@@ -116,13 +116,23 @@ impl Ips {
     /// May a frame pass? The error is the reason why not.
     #[inline]
     fn judge(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
+        let judged = self.look(frame, cx);
+        if judged.is_err() {
+            self.decap.stop_last(cx.rings);
+        }
+        judged
+    }
+
+    /// May a frame pass, given what it carries and completes? The error is the reason why not.
+    #[inline]
+    fn look(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
         let Some(link) = self.links.of(cx.rings, frame) else { return Ok(()) };
         let fate = self.decap.frame(link, frame, cx);
+        if let Some(reason) = self.decap.refusal() {
+            return Err(reason);
+        }
         let block = match fate {
             Fate::Passes => *frame,
-            Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => {
-                return Err("a fragment contradicts one that passed");
-            }
             // Rules may also name the ends of a tunnel.
             Fate::Becomes(block) if self.decap.has_opened() => {
                 self.ask(frame, frame, link, cx)?;

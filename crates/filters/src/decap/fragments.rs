@@ -5,7 +5,8 @@
 //! behind the first fragment's headers without the marks of a fragment.
 //!
 //! Two limits: packets being reassembled, and bytes held. At a limit the packet that began first is given up, or the
-//! new fragment is refused if earlier ones have already passed. A packet times out counted from its first fragment, as
+//! new fragment is refused if earlier ones have already passed. Then a complete packet is remembered as well, so that
+//! no fragment that comes again replaces what was judged; such packets make room first. A packet times out counted from its first fragment, as
 //! in its receiver.
 
 use super::pieces::Pieces;
@@ -19,6 +20,7 @@ use packet::frame::{Frame, protocol};
 use packet::ipv6;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// Maximum bytes of an IP packet behind its first header.
 const PACKET_BYTES: u32 = 65_535;
@@ -27,6 +29,9 @@ const PACKET_BYTES: u32 = 65_535;
 pub(crate) const NO_UNIT: &str = "fragment length not a multiple of 8";
 pub(crate) const TOO_LARGE: &str = "fragment beyond 65535 bytes";
 pub(crate) const DISAGREE: &str = "fragments disagree about the end";
+
+/// Why a fragment is dropped, rather than one given up that passed.
+const NO_ROOM: &str = "no room for fragments";
 
 /// The fields that fragments of one packet share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +56,17 @@ struct Packet {
     head: Option<(Descriptor, Frame)>,
     /// Tells this packet from an earlier one with the same key.
     serial: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Fragments are missing.
+    Open,
+    /// It was complete and passed; its pieces are kept, to compare further fragments with.
+    Passed,
+    /// It was complete and was dropped; its pieces are gone.
+    Stopped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +94,18 @@ pub(super) struct Fragments {
     /// Packets that became complete, and packets given up.
     whole: u64,
     given_up: u64,
-    /// The last fragment has other bytes than an earlier one at the same place.
-    pub(super) differs: bool,
-    /// When full, refuse the new fragment instead of giving up a packet.
+    /// Fragments pass at once: when full, refuse the new fragment instead of giving up a packet, and remember complete
+    /// packets.
     pub(super) refuses: bool,
-    /// The last fragment overlaps an earlier one.
+    /// (time to forget, key) of complete packets that passed and that were stopped, in the order in which they became
+    /// complete.
+    passed: VecDeque<(u64, Key)>,
+    stopped: VecDeque<(u64, Key)>,
+    /// How many packets the last frame completed: the last ones of `passed`.
+    completed: usize,
+    /// Why the last frame must not pass.
+    pub(super) refusal: Option<&'static str>,
+    /// A fragment in the last frame overlaps an earlier one.
     pub(super) overlaps: bool,
 }
 
@@ -99,15 +122,23 @@ impl Fragments {
             serials: 0,
             whole: 0,
             given_up: 0,
-            differs: false,
             refuses: false,
+            passed: VecDeque::new(),
+            stopped: VecDeque::new(),
+            completed: 0,
+            refusal: None,
             overlaps: false,
         }
     }
 
+    /// Forgets the findings of the last frame, which may have held fragments in fragments.
+    #[inline]
+    pub fn begin_frame(&mut self) {
+        (self.refusal, self.completed, self.overlaps) = (None, 0, false);
+    }
+
     /// Adds a fragment: `frame` is its layout in `block`, `scope` a hash of its tunnels.
     pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
-        (self.differs, self.overlaps) = (false, false);
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
         let start = u32::from(fragment.offset);
         let captured = frame.payload_end.saturating_sub(fragment.start);
@@ -134,32 +165,28 @@ impl Fragments {
             identification: fragment.identification,
             protocol: (frame.version == 4).then_some(fragment.protocol),
         };
-        const NO_ROOM: &str = "no room for fragments";
-        if self.refuses && (self.pieces >= DECAP_PIECES || self.held + u64::from(captured.min(len)) > self.memory) {
-            return Added::Dropped(NO_ROOM);
+        let end = start + len;
+        let part = block.part(fragment.start, captured.min(len));
+        if self.refuses
+            && let Some(added) = self.meet_passed(&key, start..end, !fragment.more, &part, cx)
+        {
+            return added;
         }
         if !self.packets.contains_key(&key) {
-            if self.refuses && self.packets.len() >= DECAP_PACKETS {
-                return Added::Dropped(NO_ROOM);
-            }
             self.begin(key, cx);
         }
         let Some(packet) = self.packets.get_mut(&key) else { return Added::Dropped(NO_ROOM) };
-        let end = start + len;
-        if packet.len.is_some_and(|len| end > len || !fragment.more && end != len)
-            || !fragment.more && packet.pieces.end() > end
-        {
+        if packet.disagrees(end, !fragment.more) {
             return Added::Dropped(DISAGREE);
         }
         cx.count("fragments", 1);
         let (held, count) = (packet.pieces.held(), packet.pieces.count());
         let policy = self.policies.of(frame.target);
-        let part = block.part(fragment.start, captured.min(len));
         let met = packet.pieces.add(start..end, part, policy, cx.rings);
         if met.overlaps {
             cx.count("fragments overlap", 1);
         }
-        (self.differs, self.overlaps) = (met.differs, met.overlaps);
+        self.overlaps |= met.overlaps;
         if met.differs {
             cx.count("fragments overlap with other bytes", 1);
         }
@@ -176,12 +203,81 @@ impl Fragments {
         if is_whole {
             return self.end(&key, block, cx);
         }
-        while self.held > self.memory || self.pieces > DECAP_PIECES {
+        while !self.refuses && (self.held > self.memory || self.pieces > DECAP_PIECES) {
             if !self.give_up_oldest("fragmented packets given up to make room", cx) {
                 break;
             }
         }
         Added::Kept
+    }
+
+    /// Compares a fragment with those of its packet that passed, and makes room for it. `Some`: it is not added.
+    fn meet_passed(
+        &mut self,
+        key: &Key,
+        range: Range<u32>,
+        is_last: bool,
+        part: &Descriptor,
+        cx: &mut Context<'_>,
+    ) -> Option<Added> {
+        let mut refuse = |reason| {
+            self.refusal = Some(reason);
+            Some(Added::Dropped(reason))
+        };
+        // It may lie between and beside all those that it overlaps.
+        let (mut packets, mut pieces) = (1, 1);
+        if let Some(packet) = self.packets.get(key) {
+            if packet.state == State::Stopped {
+                return refuse("of a stopped packet");
+            }
+            let (met, differs) = packet.pieces.meet(range.clone(), *part, cx.rings);
+            let is_whole = packet.state == State::Passed;
+            if differs || is_whole && packet.disagrees(range.end, is_last) {
+                cx.count("fragments overlap with other bytes", 1);
+                return refuse("a fragment contradicts one that passed");
+            }
+            if is_whole {
+                cx.count("fragments of whole packets again", 1);
+                return Some(Added::Kept);
+            }
+            (packets, pieces) = (0, met + 1);
+        }
+        while self.packets.len() + packets > DECAP_PACKETS
+            || self.pieces + pieces > DECAP_PIECES
+            || self.held + u64::from(part.len) > self.memory
+        {
+            if self.passed.len() <= self.completed {
+                return Some(Added::Dropped(NO_ROOM));
+            }
+            self.forget_passed(cx.rings);
+            cx.count("whole packets forgotten to make room", 1);
+        }
+        None
+    }
+
+    /// Forgets the packet that passed first.
+    fn forget_passed(&mut self, rings: &BlockTable) {
+        if let Some((_, key)) = self.passed.pop_front() {
+            self.forget(&key, rings);
+        }
+    }
+
+    fn forget(&mut self, key: &Key, rings: &BlockTable) {
+        if let Some(mut packet) = self.packets.remove(key) {
+            self.let_go(&mut packet, rings);
+        }
+    }
+
+    /// Drops later fragments of the packets that the last frame completed, until their timeout.
+    pub fn stop_last(&mut self, rings: &BlockTable) {
+        for _ in 0..std::mem::take(&mut self.completed) {
+            let Some((due, key)) = self.passed.pop_back() else { return };
+            let Some(mut packet) = self.packets.remove(&key) else { continue };
+            self.let_go(&mut packet, rings);
+            packet.state = State::Stopped;
+            self.packets.insert(key, packet);
+            self.stopped.push_back((due, key));
+        }
     }
 
     /// Counts oddities of a single fragment.
@@ -210,10 +306,11 @@ impl Fragments {
         // Entries of complete packets pile up behind one of a packet that is not complete.
         if self.due.len() > 2 * DECAP_PACKETS {
             let packets = &self.packets;
-            self.due.retain(|(_, key, serial)| packets.get(key).is_some_and(|packet| packet.serial == *serial));
+            self.due.retain(|(_, key, serial)| is_under_way(packets, key, *serial));
         }
         self.serials += 1;
-        let packet = Packet { pieces: Pieces::default(), len: None, head: None, serial: self.serials };
+        let packet =
+            Packet { pieces: Pieces::default(), len: None, head: None, serial: self.serials, state: State::Open };
         self.packets.insert(key, packet);
         self.due.push_back((cx.now.saturating_add(self.timeout), key, self.serials));
     }
@@ -222,7 +319,17 @@ impl Fragments {
     fn end(&mut self, key: &Key, last: &Descriptor, cx: &mut Context<'_>) -> Added {
         let Some(mut packet) = self.packets.remove(key) else { return Added::Kept };
         let whole = packet.copy(last, cx);
-        self.let_go(&mut packet, cx.rings);
+        if self.refuses {
+            if let Some((head, _)) = packet.head.take() {
+                cx.rings.release(&head);
+            }
+            packet.state = State::Passed;
+            self.packets.insert(*key, packet);
+            self.passed.push_back((cx.now.saturating_add(self.timeout), *key));
+            self.completed += 1;
+        } else {
+            self.let_go(&mut packet, cx.rings);
+        }
         // Remove the entries of complete packets, which few timeouts and evictions reach.
         while self.due.front().is_some_and(|(_, key, serial)| !self.is_under_way(key, *serial)) {
             self.due.pop_front();
@@ -238,7 +345,7 @@ impl Fragments {
     }
 
     fn is_under_way(&self, key: &Key, serial: u64) -> bool {
-        self.packets.get(key).is_some_and(|packet| packet.serial == serial)
+        is_under_way(&self.packets, key, serial)
     }
 
     fn let_go(&mut self, packet: &mut Packet, rings: &BlockTable) {
@@ -266,12 +373,15 @@ impl Fragments {
         false
     }
 
-    /// When to give up on the first packet.
+    /// When to give up on the first packet, or to forget one.
     pub fn next_due(&self) -> u64 {
-        self.due.front().map_or(u64::MAX, |(due, _, _)| *due)
+        let due = self.due.front().map(|(due, _, _)| *due);
+        let complete = [self.passed.front(), self.stopped.front()].into_iter().flatten().map(|(due, _)| *due);
+        complete.chain(due).min().unwrap_or(u64::MAX)
     }
 
     pub fn expire(&mut self, cx: &mut Context<'_>) {
+        self.forget_until(cx.now, cx.rings);
         while let Some((due, key, serial)) = self.due.front().copied() {
             if self.is_under_way(&key, serial) {
                 if due > cx.now {
@@ -284,11 +394,22 @@ impl Fragments {
         }
     }
 
+    /// Forgets complete packets whose time is over.
+    fn forget_until(&mut self, now: u64, rings: &BlockTable) {
+        while self.passed.front().is_some_and(|(due, _)| *due <= now) {
+            self.forget_passed(rings);
+        }
+        while let Some((_, key)) = self.stopped.pop_front_if(|(due, _)| *due <= now) {
+            self.forget(&key, rings);
+        }
+    }
+
     /// Gives up on all packets, and warns where they were many.
     pub fn finish(&mut self, cx: &mut Context<'_>) {
         /// Fewer unfinished packets than one in this many need no warning.
         const ONE_IN: u64 = 10;
         while self.give_up_oldest("fragmented packets unfinished", cx) {}
+        self.forget_until(u64::MAX, cx.rings);
         let (lost, all) = (self.given_up, self.given_up + self.whole);
         if lost * ONE_IN > all {
             cx.notice(format!("{lost} of {all} fragmented packets are left out, for fragments are missing"));
@@ -296,7 +417,16 @@ impl Fragments {
     }
 }
 
+fn is_under_way(packets: &HashMap<Key, Packet>, key: &Key, serial: u64) -> bool {
+    packets.get(key).is_some_and(|packet| packet.serial == serial && packet.state == State::Open)
+}
+
 impl Packet {
+    /// Does a fragment up to `end` contradict the packet's length?
+    fn disagrees(&self, end: u32, is_last: bool) -> bool {
+        self.len.is_some_and(|len| end > len || is_last && end != len) || is_last && self.pieces.end() > end
+    }
+
     /// Copies the whole packet to one place, or says why that is impossible.
     fn copy(&self, last: &Descriptor, cx: &mut Context<'_>) -> Result<Descriptor, &'static str> {
         const GONE: &str = "bytes of fragments are gone";

@@ -62,6 +62,17 @@ impl Pieces {
         self.pieces.last_key_value().map_or(0, |(_, (end, _))| *end)
     }
 
+    /// How many earlier pieces the bytes of `range` overlap, and whether some of these bytes differ.
+    pub fn meet(&self, range: Range<u32>, block: Descriptor, rings: &BlockTable) -> (usize, bool) {
+        let new = Piece { start: range.start, end: range.end, block };
+        let met = self.overlapping(&new);
+        let differs = met.iter().any(|old| {
+            let both = old.start.max(new.start)..old.end.min(new.end);
+            differ(&old.part(both.clone()), &new.part(both), rings)
+        });
+        (met.len(), differs)
+    }
+
     /// Adds the bytes of `range`. If `block` is shorter, the capture has cut the rest.
     pub fn add(&mut self, range: Range<u32>, block: Descriptor, policy: Policy, rings: &mut BlockTable) -> Met {
         let new = Piece { start: range.start, end: range.end, block };

@@ -1,6 +1,7 @@
 //! Frames that pass, frames that end, and the reasons, without a network.
 
 mod around;
+mod fragments;
 
 use super::KIND;
 use std::io::Write;

@@ -2,7 +2,7 @@
 //! connections. The oldest make room; dispensable pieces go first.
 
 use super::piece::{Kept, Lane, Piece, Pieces, release};
-use base::limits::{TCP_COMPARED_PIECES, TCP_GIVEN_PIECES};
+use base::limits::TCP_GIVEN_PIECES;
 use buffer::BlockTable;
 use std::collections::VecDeque;
 
@@ -62,14 +62,14 @@ impl Given {
     }
 
     /// See [`Pieces::compare`].
-    pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
-        self.pieces.compare(lane, piece, see)
+    pub fn compare(&self, lane: Lane, piece: &Piece, most: usize, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        self.pieces.compare(lane, piece, most, see)
     }
 
-    /// Are all bytes of this piece remembered, in no more pieces than a segment is compared with?
+    /// Are all bytes of this piece remembered?
     pub fn covers(&self, lane: Lane, piece: &Piece) -> bool {
         let mut at = piece.start;
-        for old in self.pieces.meeting(lane, piece).take(TCP_COMPARED_PIECES) {
+        for old in self.pieces.meeting(lane, piece) {
             if old.start > at {
                 return false;
             }

@@ -51,9 +51,16 @@ impl Held {
         run.is_some_and(|(_, end)| *end > piece.start)
     }
 
+    /// How many pieces a new one becomes at most: one before each run that begins behind its first byte, and one
+    /// at its end.
+    pub fn parts(&self, lane: Lane, piece: &Piece) -> usize {
+        let begin_inside = self.runs.range((lane, piece.start)..(lane, piece.end));
+        1 + begin_inside.filter(|((_, start), _)| *start > piece.start).count()
+    }
+
     /// See [`Pieces::compare`].
-    pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
-        self.pieces.compare(lane, piece, see)
+    pub fn compare(&self, lane: Lane, piece: &Piece, most: usize, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        self.pieces.compare(lane, piece, most, see)
     }
 
     /// Keeps the parts of a piece that the policy prefers to held bytes. Returns the number of new bytes, and the

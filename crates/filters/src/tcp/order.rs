@@ -9,6 +9,7 @@ use super::piece::{Lane, Piece};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
 use crate::parts::policy::Policy;
+use base::limits::TCP_COMPARED_PIECES;
 use filter::prelude::*;
 use packet::tcp::Flags as TcpFlags;
 use std::net::IpAddr;
@@ -27,6 +28,12 @@ pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
 #[inline]
 pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
     Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
+}
+
+/// The most pieces that a segment is compared with. Without doubts all of them, or bytes behind the last would pass
+/// unseen; each has a byte in common with the segment.
+fn most_compared(settings: &Settings) -> usize {
+    if settings.doubts { TCP_COMPARED_PIECES } else { usize::MAX }
 }
 
 impl Assembler {
@@ -212,7 +219,7 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return Ok(()) };
         let held = connection.directions[side].held;
         // Without doubts, held data has passed already; without it the piece that fills the hole could not be judged.
-        if !self.settings.doubts && !self.has_room_for(held, piece) {
+        if !self.settings.doubts && !self.has_room_for(lane(slot, side), held, piece) {
             return Err("no room ahead of a hole");
         }
         let opens_hole = held == 0;
@@ -223,6 +230,9 @@ impl Assembler {
         cx.count("segments out of order", 1);
         if opens_hole {
             self.watch_hole(slot, side, cx);
+        }
+        if !self.settings.doubts {
+            return Ok(());
         }
         let per_direction = self.settings.held_per_direction;
         while self.table.get(slot).is_some_and(|it| it.directions[side].held as usize > per_direction) {
@@ -237,11 +247,13 @@ impl Assembler {
         Ok(())
     }
 
-    /// Can a piece be held, when `held_there` pieces of its direction are held already?
-    fn has_room_for(&self, held_there: u32, piece: &Piece) -> bool {
+    /// Can a piece be held in a lane that holds `held_there` pieces already? It becomes a piece in each hole that it
+    /// fills.
+    fn has_room_for(&self, lane: Lane, held_there: u32, piece: &Piece) -> bool {
         let Settings { held_per_direction, held, memory, .. } = self.settings;
-        (held_there as usize) < held_per_direction
-            && self.held.pieces() < held
+        let parts = self.held.parts(lane, piece);
+        held_there as usize + parts <= held_per_direction
+            && self.held.pieces() + parts <= held
             && self.held.bytes() + u64::from(piece.block.len) <= memory
     }
 
@@ -268,7 +280,8 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
         let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
-        let are_all = self.held.compare(lane(slot, side), piece, |whole, old, new| {
+        let most = most_compared(&self.settings);
+        let are_all = self.held.compare(lane(slot, side), piece, most, |whole, old, new| {
             let is_later = policy.takes_later_in_stream((whole.start, whole.end), (piece.start, piece.end));
             let (taken, other) = if is_later { (&new, &old) } else { (&old, &new) };
             conflicts.differs.held |= conflicts.see(class, new.start.saturating_sub(first), taken, other, rings);
@@ -283,7 +296,8 @@ impl Assembler {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
         let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
-        let are_all = self.given.compare(lane(slot, side), piece, |_, old, new| {
+        let most = most_compared(&self.settings);
+        let are_all = self.given.compare(lane(slot, side), piece, most, |_, old, new| {
             conflicts.differs.given |= conflicts.see(class, new.start.saturating_sub(first), &old, &new, rings);
         });
         if !are_all {

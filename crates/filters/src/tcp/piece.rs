@@ -1,6 +1,5 @@
 //! Parts of streams, by descriptor, and the overlap of two of them. `held.rs` decides which one counts.
 
-use base::limits::TCP_COMPARED_PIECES;
 use buffer::{BlockTable, Descriptor, Flags};
 use std::collections::BTreeMap;
 
@@ -62,11 +61,11 @@ impl Pieces {
         met.map(|(&(_, start), &Kept { block, end })| Piece { start, end, block })
     }
 
-    /// Calls `see` for each piece of a lane that overlaps this one, with the common part of both. `false`: more pieces
-    /// overlap than a segment is compared with.
-    pub fn compare(&self, lane: Lane, piece: &Piece, mut see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+    /// Calls `see` for the first `most` pieces of a lane that overlap this one, with the common part of both. `false`:
+    /// more pieces overlap.
+    pub fn compare(&self, lane: Lane, piece: &Piece, most: usize, mut see: impl FnMut(&Piece, Piece, Piece)) -> bool {
         let mut meeting = self.meeting(lane, piece);
-        for old in meeting.by_ref().take(TCP_COMPARED_PIECES) {
+        for old in meeting.by_ref().take(most) {
             let (from, to) = (old.start.max(piece.start), old.end.min(piece.end));
             see(&old, old.between(from, to), piece.between(from, to));
         }

@@ -21,7 +21,7 @@ const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_cl
      drop http any any -> any any (msg:\"up\"; flow:to_server; http.request_body; content:\"upload\"; sid:5;)\n";
 
 /// Frames through `ips` with these rules.
-fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Outcome {
+pub(super) fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Outcome {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(rules.as_bytes()).unwrap();
     let path = file.path().display().to_string();
@@ -104,6 +104,54 @@ fn segments_ahead_of_a_hole_do_not_hide_what_passed() {
     conversation.send(0, b"att").send(0, b"ack");
     let ended = [("no room ahead of a hole", 1), ("of a stopped flow", 1), ("stopped by a rule", 1)];
     check(&conversation, &[], 3 + most as u64, &ended);
+}
+
+/// A segment over many holes takes a piece for each.
+#[test]
+fn a_segment_over_many_holes_does_not_hide_what_passed() {
+    let mut conversation = talk();
+    let far = 4 + 2 * TCP_HELD_BLOCKS_PER_DIRECTION as i64;
+    let [last, other] = [b"attack", b"benign"].map(|bytes| conversation.segment(0, far, PSH_ACK, bytes));
+    conversation.push(last);
+    for number in 0..TCP_HELD_BLOCKS_PER_DIRECTION as i64 - 2 {
+        let segment = conversation.segment(0, 4 + 2 * number, PSH_ACK, b"x");
+        conversation.push(segment);
+    }
+    let over = conversation.segment(0, 4, PSH_ACK, &[b'x'; 1400]);
+    conversation.push(over).push(other);
+    let passed = 3 + TCP_HELD_BLOCKS_PER_DIRECTION as u64 - 1;
+    check(&conversation, &[], passed, &[("contradicts one that passed", 1), ("no room ahead of a hole", 1)]);
+    // What begins at the next byte is given at once, so it needs no room.
+    let rest = conversation.segment(0, 0, PSH_ACK, &[b'x'; 1400]);
+    conversation.push(rest);
+    check(&conversation, &[], passed + 1, &[("contradicts one that passed", 1), ("no room ahead of a hole", 1)]);
+}
+
+/// One byte in each segment ahead of a hole; then one segment over all of them has other bytes at its end.
+#[test]
+fn a_segment_is_compared_with_all_that_passed() {
+    let talk_of = |given: bool| {
+        let mut conversation = talk();
+        let first = if given { 0 } else { 4 };
+        for place in 0..300 {
+            let segment = conversation.segment(0, first + place, PSH_ACK, b".");
+            conversation.push(segment);
+        }
+        if given {
+            // The server has the first hundred.
+            let acknowledgement = conversation.segment(0, 100, PSH_ACK, b"");
+            let number = acknowledgement[38..42].to_vec();
+            let mut answer = conversation.segment(1, 0, 0x10, b"");
+            answer[42..46].copy_from_slice(&number);
+            conversation.push(answer);
+        }
+        let text = [&[b'.'; 260][..], b"an attack", &[b'.'; 31]].concat();
+        let over = conversation.segment(0, first, PSH_ACK, &text);
+        conversation.push(over).send(0, b"....");
+        conversation
+    };
+    check(&talk_of(false), &[], 3 + 300 + 1, &[("contradicts one that passed", 1)]);
+    check(&talk_of(true), &[], 3 + 300 + 1 + 1, &[("contradicts one that passed", 1)]);
 }
 
 #[test]
