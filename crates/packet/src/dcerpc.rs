@@ -13,6 +13,8 @@ pub mod kind {
     pub const BIND: u8 = 11;
     /// The server accepts or refuses each interface.
     pub const BIND_ACK: u8 = 12;
+    /// The server refuses a bind as a whole.
+    pub const BIND_NAK: u8 = 13;
     /// A client adds interfaces.
     pub const ALTER_CONTEXT: u8 = 14;
     /// The answer to `ALTER_CONTEXT`.
