@@ -222,14 +222,21 @@ fn put_stub(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
 pub(super) fn datagram(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(datagram) = Datagram::parse(payload) else { return };
     let asks = datagram.kind == kind::REQUEST;
-    // A flow has one call at a time, with fragments in order.
-    let open = to.last().filter(|one| one.numbers(Number::DCERPC_CALL, true).next() == Some(datagram.call.into()));
+    // A call is its number in an activity, whose two halves are numbers here.
+    let [high, low] =
+        [0, 8].map(|at| datagram.activity[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half)));
+    let call = [datagram.call.into(), high, low];
+    let interface = bytes_of(&datagram.interface);
+    // A request continues one that is not complete, with the same interface. Fragments come in order.
+    let goes_on =
+        |one: &Transaction| !one.complete[0] && one.first(Buffer::DCERPC_INTERFACE, true) == Some(&interface[..]);
+    let open = to.newest(|one| one.numbers(Number::DCERPC_CALL, true).eq(call) && (!asks || goes_on(one)));
     let id = match open.map(|one| one.id) {
         Some(id) => id,
         None => {
             let one = to.begin(App::Dcerpc);
             one.complete[0] = !asks;
-            one.put_number(Number::DCERPC_CALL, true, datagram.call.into());
+            call.into_iter().for_each(|number| one.put_number(Number::DCERPC_CALL, true, number));
             put_operation(one, datagram.operation);
             put_interface(one, &datagram.interface);
             one.id
@@ -334,6 +341,37 @@ mod tests {
         // Two binds before the first answer: each answer is of its bind.
         let two = [(true, bind(&[(1, 5)])), second, (false, bound(&[0])), (false, of_call(8, bound(&[2])))];
         assert_eq!(says(&[&two[..], &[call(9)]].concat()), [5]);
+    }
+
+    #[test]
+    fn a_new_call_with_a_used_number_is_no_fragment() {
+        let said = |flags: u8, interface: u8, activity: u8, stub: &[u8]| {
+            let ids = [&[0; 16][..], &[interface; 16], &[activity; 16]].concat();
+            let length = stub.len() as u8;
+            let rest = [0, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 15, 0, 0xff, 0xff, 0xff, 0xff, length, 0, 0, 0, 0, 0];
+            [&[4, kind::REQUEST, flags, 0, 0x10, 0, 0, 0][..], &ids, &rest, stub].concat()
+        };
+        let stubs = |said: &[Vec<u8>]| {
+            let mut to = Transactions::default();
+            said.iter().for_each(|bytes| datagram(bytes, true, &mut to));
+            let last = to.last().unwrap();
+            (
+                last.id,
+                last.first(Buffer::DCERPC_INTERFACE, true).unwrap()[0],
+                last.first(Buffer::DCERPC_STUB_DATA, true).unwrap().to_vec(),
+            )
+        };
+        assert_eq!(stubs(&[said(4, 1, 1, b"one "), said(6, 1, 1, b"two")]), (0, 1, b"one two".to_vec()));
+        assert_eq!(stubs(&[said(0, 1, 1, b"one "), said(0, 1, 1, b"two")]), (1, 1, b"two".to_vec()));
+        assert_eq!(stubs(&[said(4, 1, 1, b"one "), said(4, 2, 1, b"two")]), (1, 2, b"two".to_vec()));
+        assert_eq!(stubs(&[said(4, 1, 1, b"one "), said(4, 1, 2, b"two")]), (1, 1, b"two".to_vec()));
+        // Calls of two activities in turn.
+        let mut to = Transactions::default();
+        for bytes in [said(4, 1, 1, b"one "), said(4, 1, 2, b"x"), said(6, 1, 1, b"two")] {
+            datagram(&bytes, true, &mut to);
+        }
+        let whole = to.newest(|one| one.first(Buffer::DCERPC_STUB_DATA, true) == Some(b"one two"));
+        assert_eq!(whole.map(|one| one.id), Some(0));
     }
 
     proptest! {
