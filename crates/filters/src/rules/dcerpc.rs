@@ -8,11 +8,11 @@ use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
 /// Most interfaces kept per connection.
-const INTERFACES: usize = 64;
+const INTERFACES: usize = 1024;
 /// Most interfaces that a call may have while the server has not answered.
 const CANDIDATES: usize = 8;
 /// Most calls that may wait for a response.
-const CALLS: usize = 64;
+const CALLS: usize = 256;
 
 /// A TCP connection or an SMB pipe.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Calls {
     lost: [bool; 2],
     interfaces: Vec<Bound>,
     open: Vec<Open>,
+    /// An interface, or a call, was pushed out of its table.
+    pushed_out: [bool; 2],
 }
 
 /// An interface that a client has bound. Those that the server refused are removed.
@@ -41,6 +43,7 @@ struct Bound {
 struct Open {
     call: u32,
     transaction: u64,
+    is_asked: bool,
 }
 
 /// Does a stream begin with a DCE/RPC message?
@@ -64,6 +67,7 @@ impl Calls {
             lost: [false; 2],
             interfaces: Vec::new(),
             open: Vec::new(),
+            pushed_out: [false; 2],
         }
     }
 
@@ -110,13 +114,21 @@ impl Calls {
             }
             self.open.remove(at);
         }
+        // The start of this call was seen, but is no longer there.
+        if !begins && (known.is_some() || self.pushed_out[1]) {
+            to.given_up += 1;
+            to.unseen = true;
+        }
         if self.open.len() >= CALLS {
-            self.open.remove(0);
+            let idle = self.open.iter().position(|open| open.is_asked);
+            self.open.remove(idle.unwrap_or(0));
+            self.pushed_out[1] = true;
+            to.given_up += 1;
         }
         let one = to.begin(self.app);
         // The request of a response may have been missed.
         one.complete[0] = !to_server;
-        self.open.push(Open { call, transaction: one.id });
+        self.open.push(Open { call, transaction: one.id, is_asked: false });
         one.id
     }
 
@@ -152,6 +164,7 @@ impl Calls {
                             break;
                         }
                     }
+                    is_missed |= count == 0 && self.pushed_out[0];
                 }
                 stub = Some(bytes);
             }
@@ -163,6 +176,8 @@ impl Calls {
                 self.interfaces.extend(bound);
                 let over = self.interfaces.len().saturating_sub(INTERFACES);
                 self.interfaces.drain(..over);
+                self.pushed_out[0] |= over > 0;
+                given_up = over as u64;
             }
             Body::Bound(results) if !to_server => {
                 let unanswered = |known: &&mut Bound| known.call == header.call && known.accepted.is_none();
@@ -185,7 +200,9 @@ impl Calls {
         to.change(id, to_server);
         if header.flags & LAST != 0 {
             to.complete(id, to_server);
-            if !to_server {
+            if to_server {
+                self.open.iter_mut().filter(|open| open.transaction == id).for_each(|open| open.is_asked = true);
+            } else {
                 self.open.retain(|open| open.transaction != id);
             }
         }
@@ -341,6 +358,38 @@ mod tests {
         // Two binds before the first answer: each answer is of its bind.
         let two = [(true, bind(&[(1, 5)])), second, (false, bound(&[0])), (false, of_call(8, bound(&[2])))];
         assert_eq!(says(&[&two[..], &[call(9)]].concat()), [5]);
+    }
+
+    #[test]
+    fn interfaces_and_calls_that_are_pushed_out_are_counted() {
+        let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
+        calls.feed(&bind(&[(1, 5)]), true, false, &mut to);
+        calls.feed(&bound(&[0]), false, false, &mut to);
+        let others: Vec<_> = (2..=128).map(|context| (context, 6)).collect();
+        for _ in 0..8 {
+            calls.feed(&bind(&others), true, false, &mut to);
+        }
+        calls.feed(&of_call(9, request(3, 1, b"x")), true, false, &mut to);
+        assert_eq!((interfaces(&to), to.given_up, to.unseen), (vec![5], 0, false));
+        calls.feed(&bind(&others), true, false, &mut to);
+        assert_eq!((to.given_up, to.unseen), ((1 + 9 * 127 - INTERFACES) as u64, false));
+        calls.feed(&of_call(9, request(3, 1, b"x")), true, false, &mut to);
+        assert_eq!((interfaces(&to), to.unseen), (vec![], true));
+        // Calls between two fragments of one.
+        let call = |first: bool, last: bool| {
+            let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
+            calls.feed(&request(FIRST, 1, b"one "), true, false, &mut to);
+            for number in 8..8 + 70 {
+                let flags = u8::from(first) * FIRST + u8::from(last) * LAST;
+                calls.feed(&of_call(number, request(flags, 1, b"x")), true, false, &mut to);
+                to.changed.clear();
+            }
+            calls.feed(&request(LAST, 1, b"two"), true, false, &mut to);
+            let whole = to.newest(|one| one.first(Buffer::DCERPC_STUB_DATA, true) == Some(b"one two")).is_some();
+            (whole, to.unseen, to.given_up)
+        };
+        assert_eq!(call(true, true), (true, false, 0));
+        assert_eq!(call(true, false), (false, true, 1));
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// A transaction was evicted before rules saw its news, or a file was merged with the one before it.
+    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, or a parser met
+    /// news of something that it no longer keeps.
     pub unseen: bool,
 }
 
@@ -66,7 +67,11 @@ impl Transactions {
         let is_open = |one: &Transaction| one.complete != [true; 2];
         let open = self.open.iter().filter(|one| is_open(one)).count();
         match open >= RULES_TRANSACTIONS {
-            true => self.open.iter().position(is_open),
+            true => {
+                // Of one that waits for its answer, less is lost.
+                let waits = |one: &Transaction| one.complete == [true, false];
+                self.open.iter().position(waits).or_else(|| self.open.iter().position(is_open))
+            }
             false => (self.open.len() >= RULES_COMPLETE).then_some(0),
         }
     }
