@@ -320,6 +320,8 @@ pub struct Kind {
     pub class: ClassUse,
     /// How it keeps state.
     pub mode: Mode,
+    /// It keeps state over flows and hosts, so one instance sees all frames.
+    pub sees_all: bool,
     /// The parts that it reads: all parts of a block, unless the kind says less.
     pub reads: Parts,
     /// The parts that it changes of blocks it gets. New blocks belong to the filter alone and do not count. Debug
@@ -400,6 +402,7 @@ impl Kind {
             other_schema: None,
             class: ClassUse::Keeps,
             mode: Mode::Stateless,
+            sees_all: false,
             reads: Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS),
             writes: Parts::NONE,
             selector: false,
@@ -563,6 +566,13 @@ impl Kind {
     /// Sets how it keeps state.
     pub const fn mode(mut self, mode: Mode) -> Kind {
         self.mode = mode;
+        self
+    }
+
+    /// Makes it one instance that sees all frames: its results depend on frames of several flows.
+    pub const fn sees_all(mut self) -> Kind {
+        self.mode = Mode::Serial;
+        self.sees_all = true;
         self
     }
 

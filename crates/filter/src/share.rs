@@ -104,6 +104,7 @@ impl Sharing {
     pub fn of(kind: &Kind) -> Sharing {
         let makes_streams = kind.writes.has(Parts::STREAMS) && kind.takes.has(Type::Frame) && !kind.is_source();
         match kind.mode {
+            Mode::Serial if kind.sees_all => Sharing::Single,
             Mode::Serial if makes_streams => Sharing::Begins,
             Mode::Serial if kind.opens.is_some() => Sharing::Opens,
             Mode::Serial => Sharing::Single,

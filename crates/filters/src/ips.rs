@@ -62,7 +62,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
     .gives_records(&row::SCHEMA)
     .gives_also(&drops::SCHEMA)
     .passes_rejects()
-    .mode(Mode::Serial)
+    .sees_all()
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
     .runs_in(Spaces::APP);

@@ -70,6 +70,8 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          from alerting.\n\n\
          Rules see frames as they came, and also the packets inside of tunnels and those that fragments make, as `decap` does without \
          parameters; `decap=no` leaves that out.\n\n\
+         Thresholds, bits of hosts, fragments and announced FTP transfers concern several flows, so one thread runs all rules, \
+         whatever `workers` is.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
@@ -86,7 +88,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     ])
     .takes(&[Type::Frame, Type::Packet])
     .gives_records(&row::SCHEMA)
-    .mode(Mode::Serial)
+    .sees_all()
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
     .examples(&[Example {

@@ -13,6 +13,8 @@ pub mod kind {
     pub const BIND: u8 = 11;
     /// The server accepts or refuses each interface.
     pub const BIND_ACK: u8 = 12;
+    /// The server refuses a bind as a whole.
+    pub const BIND_NAK: u8 = 13;
     /// A client adds interfaces.
     pub const ALTER_CONTEXT: u8 = 14;
     /// The answer to `ALTER_CONTEXT`.
@@ -224,6 +226,8 @@ pub struct Datagram<'a> {
     pub is_little: bool,
     /// The interface of the call.
     pub interface: Interface,
+    /// The activity of the client that the call is a part of.
+    pub activity: [u8; 16],
     /// The number of the operation in the interface.
     pub operation: u16,
     /// The client's sequence number of the call.
@@ -239,7 +243,7 @@ impl<'a> Datagram<'a> {
         let fits = kind <= 10 && second & 0xfc == 0 && order & 0xee == 0 && floats <= 3;
         let is_little = order & 0x10 != 0;
         let mut rest = Reader { rest: bytes.get(8..)?, is_little };
-        let (_object, uuid, _activity) = (rest.uuid()?, rest.uuid()?, rest.uuid()?);
+        let (_object, uuid, activity) = (rest.uuid()?, rest.uuid()?, rest.uuid()?);
         let (_boot, version, call) = (rest.long()?, rest.long()?, rest.long()?);
         let (operation, _, _, length) = (rest.short()?, rest.short()?, rest.short()?, rest.short()?);
         rest.take(4)?;
@@ -247,7 +251,7 @@ impl<'a> Datagram<'a> {
         // A call in a single datagram has neither bit set.
         let is_last = flags & 0x04 == 0 || flags & 0x02 != 0;
         let interface = Interface { uuid, version: version as u16 };
-        Some(Datagram { kind, is_last, is_little, interface, operation, call, stub })
+        Some(Datagram { kind, is_last, is_little, interface, activity, operation, call, stub })
     }
 }
 

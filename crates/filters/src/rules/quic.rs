@@ -12,16 +12,26 @@ use packet::tls::{ClientHello, HELLO_LIMIT};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
+/// Most connections kept of one pair of ports, and most keys derived for one datagram.
+const CONNECTIONS: usize = 4;
+
 #[derive(Default)]
 pub(super) struct Flow {
-    /// The keys of both sides, once the client's first packet arrived.
-    keys: Option<[Keys; 2]>,
+    /// Clients may begin several connections, each with an identifier of its own.
+    connections: Vec<Connection>,
+    frames: Vec<u8>,
+    /// Keys that may still be derived for this datagram.
+    tries: usize,
+}
+
+struct Connection {
+    /// The keys of both sides, from the identifier in the client's first packet.
+    keys: [Keys; 2],
     /// By side: the hello is complete, or was given up.
     done: [bool; 2],
     /// The contiguous start of the hello; `pieces` has parts behind a gap.
     hello: Vec<u8>,
     pieces: Vec<(usize, Vec<u8>)>,
-    frames: Vec<u8>,
 }
 
 /// Does the datagram begin with a packet that names its version?
@@ -31,54 +41,86 @@ pub(super) fn begins(payload: &[u8]) -> bool {
 
 impl Flow {
     pub fn feed(&mut self, payload: &[u8], to_server: bool, to: &mut Transactions) {
-        let side = usize::from(!to_server);
         if let Some(long) = Long::parse(payload) {
             return google(&long, to_server, to);
         }
         let mut rest = payload;
-        while let Some((initial, end)) = Initial::parse(rest).filter(|_| !self.done[side]) {
+        self.tries = CONNECTIONS;
+        while let Some((initial, end)) = Initial::parse(rest) {
             rest = &rest[end..];
             self.initial(&initial, to_server, to);
         }
-        to.reader_bytes = self.hello.capacity() + self.pieces.iter().map(|piece| piece.1.capacity()).sum::<usize>();
+        to.reader_bytes = self.connections.iter().map(Connection::kept_bytes).sum();
     }
 
     fn initial(&mut self, initial: &Initial<'_>, to_server: bool, to: &mut Transactions) {
         let side = usize::from(!to_server);
-        let mut is_decrypted = self.decrypt(initial, side);
-        // The first packet, or the first after a Retry.
-        if !is_decrypted && to_server {
-            let keys = |side| Keys::of(initial.version, initial.target, side);
-            self.keys = keys(Side::Client).zip(keys(Side::Server)).map(|(client, server)| [client, server]);
-            is_decrypted = self.decrypt(initial, side);
-        }
-        if !is_decrypted {
+        let Flow { connections, frames, .. } = self;
+        let known = connections.iter().rposition(|known| known.keys[side].decrypt(initial, frames));
+        let Some(at) = known.or_else(|| to_server.then(|| self.begin(initial, to))?) else {
             to.given_up += u64::from(to_server);
+            return;
+        };
+        let Flow { connections, frames, .. } = self;
+        let connection = &mut connections[at];
+        if connection.done[side] {
             return;
         }
         let one = to.begin(App::Quic);
         one.complete = [true; 2];
         one.put_copy(Buffer::QUIC_VERSION, to_server, &initial.version.number.to_be_bytes());
         let id = one.id;
-        match to_server {
-            true if self.gather() => self.put(one),
-            true => self.done[0] = true,
-            false => self.done[1] = Crypto::new(&self.frames).next().is_some(),
+        let is_read = match to_server {
+            true => connection.gather(frames) && connection.put(one),
+            false => {
+                connection.done[1] = Crypto::new(frames).next().is_some();
+                true
+            }
+        };
+        if !is_read {
+            connection.done[0] = true;
+            to.given_up += 1;
+            to.unseen = true;
         }
-        if self.done[side] {
-            (self.hello, self.pieces) = (Vec::new(), Vec::new());
+        if connection.done[side] {
+            (connection.hello, connection.pieces) = (Vec::new(), Vec::new());
         }
         to.change(id, to_server);
     }
 
-    fn decrypt(&mut self, initial: &Initial<'_>, side: usize) -> bool {
-        let Flow { keys, frames, .. } = self;
-        keys.as_ref().is_some_and(|keys| keys[side].decrypt(initial, frames))
+    /// Begins the connection of a client's first packet, or of its first after a Retry; returns its place.
+    fn begin(&mut self, initial: &Initial<'_>, to: &mut Transactions) -> Option<usize> {
+        let Some(left) = self.tries.checked_sub(1) else {
+            to.unseen = true;
+            return None;
+        };
+        self.tries = left;
+        let keys = |side| Keys::of(initial.version, initial.target, side);
+        let keys = [keys(Side::Client)?, keys(Side::Server)?];
+        if !keys[0].decrypt(initial, &mut self.frames) {
+            return None;
+        }
+        if self.connections.len() >= CONNECTIONS {
+            let oldest = self.connections.iter().position(|known| known.done[0]).unwrap_or(0);
+            let is_lost = !self.connections.remove(oldest).done[0];
+            to.given_up += u64::from(is_lost);
+            to.unseen |= is_lost;
+        }
+        self.connections.push(Connection { keys, done: [false; 2], hello: Vec::new(), pieces: Vec::new() });
+        Some(self.connections.len() - 1)
+    }
+}
+
+impl Connection {
+    fn kept_bytes(&self) -> usize {
+        size_of::<Connection>()
+            + self.hello.capacity()
+            + self.pieces.iter().map(|piece| piece.1.capacity()).sum::<usize>()
     }
 
     /// Joins the pieces in `frames` with the hello; returns false if they exceed a limit.
-    fn gather(&mut self) -> bool {
-        for (offset, bytes) in Crypto::new(&self.frames) {
+    fn gather(&mut self, frames: &[u8]) -> bool {
+        for (offset, bytes) in Crypto::new(frames) {
             let fits = offset.saturating_add(bytes.len() as u64) <= HELLO_LIMIT as u64;
             if !fits || self.pieces.len() >= QUIC_PIECES {
                 return false;
@@ -93,16 +135,16 @@ impl Flow {
         true
     }
 
-    /// Adds the fields of the hello if it is complete.
-    fn put(&mut self, one: &mut Transaction) {
-        let Some((&[kind, high, middle, low], body)) = self.hello.split_first_chunk() else { return };
+    /// Adds the fields of the hello if it is complete; returns false if it is none.
+    fn put(&mut self, one: &mut Transaction) -> bool {
+        let Some((&[kind, high, middle, low], body)) = self.hello.split_first_chunk() else { return true };
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
         let is_hello = kind == 1 && length <= HELLO_LIMIT;
         if is_hello && body.len() < length {
-            return;
+            return true;
         }
         self.done[0] = true;
-        let Some(hello) = body.get(..length).filter(|_| is_hello).and_then(ClientHello::parse) else { return };
+        let Some(hello) = body.get(..length).filter(|_| is_hello).and_then(ClientHello::parse) else { return false };
         if let Some(name) = hello.server_name() {
             one.put_copy(Buffer::QUIC_SNI, true, name);
         }
@@ -116,6 +158,7 @@ impl Flow {
             append_ja4(&mut text, &ja4);
             one.put_copy(Buffer::JA4_HASH, true, &text);
         }
+        true
     }
 }
 
@@ -156,14 +199,44 @@ mod tests {
         [&[6, 0x40, offset as u8, 0x40, bytes.len() as u8][..], bytes].concat()
     }
 
+    fn hello(name: &[u8]) -> Vec<u8> {
+        let prefixed = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+        let name = prefixed(&[&[0][..], &prefixed(name)].concat());
+        let extensions = [[0, 0].to_vec(), prefixed(&name)].concat();
+        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &prefixed(&extensions)].concat();
+        [&[1][..], &(body.len() as u32).to_be_bytes()[1..], &body].concat()
+    }
+
+    /// Each identifier begins a connection of its own, also behind one that never says hello.
+    #[test]
+    fn each_connection_of_a_pair_of_ports_has_its_hello() {
+        let good = hello(b"good.example");
+        let firsts = [crypto(0, &good), crypto(0, b"\x09\0\0\x01x"), crypto(20, &good[20..])];
+        for (first, given_up) in firsts.iter().zip([0, 1, 0]) {
+            let (mut flow, mut to) = (Flow::default(), Transactions::default());
+            flow.feed(&encrypt(b"12345678", first), true, &mut to);
+            flow.feed(&encrypt(b"abcdefgh", &crypto(0, &hello(b"evil.example"))), true, &mut to);
+            assert_eq!(to.last().unwrap().first(Buffer::QUIC_SNI, true), Some(&b"evil.example"[..]));
+            assert_eq!((to.given_up, to.unseen), (given_up, given_up > 0));
+            // The first one goes on.
+            flow.feed(&encrypt(b"12345678", &crypto(0, &good[..20])), true, &mut to);
+            assert_eq!(flow.connections.iter().filter(|known| known.done[0]).count(), 2);
+        }
+        let (mut flow, mut to) = (Flow::default(), Transactions::default());
+        for number in 0..=CONNECTIONS as u8 {
+            flow.feed(&encrypt(&[number; 8], &crypto(20, &good[20..])), true, &mut to);
+        }
+        assert_eq!((flow.connections.len(), to.given_up, to.unseen), (CONNECTIONS, 1, true));
+        let (mut flow, mut to) = (Flow::default(), Transactions::default());
+        let pieces: Vec<u8> = (0..=QUIC_PIECES).flat_map(|number| crypto(1 + 2 * number, b"x")).collect();
+        flow.feed(&encrypt(b"12345678", &pieces), true, &mut to);
+        assert_eq!((to.given_up, to.unseen), (1, true));
+    }
+
     /// A hello in two packets, in reverse order.
     #[test]
     fn a_hello() {
-        let prefixed = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
-        let name = prefixed(&[&[0][..], &prefixed(b"a.example")].concat());
-        let extensions = [[0, 0].to_vec(), prefixed(&name)].concat();
-        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &prefixed(&extensions)].concat();
-        let hello = [&[1][..], &(body.len() as u32).to_be_bytes()[1..], &body].concat();
+        let hello = hello(b"a.example");
         let (mut flow, mut to) = (Flow::default(), Transactions::default());
         for frames in [crypto(20, &hello[20..]), crypto(0, &hello[..20])] {
             let datagram = encrypt(b"12345678", &frames);

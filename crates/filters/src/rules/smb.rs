@@ -6,11 +6,16 @@ use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
 use packet::smb::{Body, File, Header, PENDING, PREFIX_BYTES, prefix};
 use rules::names::{App, Buffer, Number};
+use std::collections::VecDeque;
 
 /// Most bytes kept of a message: file data that rules inspect, and the headers.
 const MESSAGE_BYTES: usize = RULES_BODY_BYTES + (4 << 10);
-/// Most shares, open files, and pending requests of one connection, each.
-const KEPT: usize = 64;
+/// Most shares of pipes, and most open files, of one connection.
+const KEPT: usize = 1024;
+/// Most requests that may wait for a response: servers grant 8192 credits at most.
+const ASKED: usize = 8192;
+/// Most bytes of names in these requests.
+const NAMES_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Connection {
@@ -18,7 +23,11 @@ pub(super) struct Connection {
     /// Shares of pipes.
     pipes: Vec<u32>,
     files: Vec<(File, Open)>,
-    asked: Vec<Asked>,
+    asked: VecDeque<Asked>,
+    /// Bytes of the names in `asked`.
+    names: usize,
+    /// A share, an open file, or a request was pushed out of its table.
+    pushed_out: [bool; 3],
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +123,8 @@ impl Connection {
         };
         self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
             + self.files.iter().map(open).sum::<usize>()
-            + self.asked.iter().map(|asked| asked.name.capacity()).sum::<usize>()
+            + self.asked.capacity() * size_of::<Asked>()
+            + self.names
     }
 
     /// Handles the messages behind one length prefix: version 2 may chain them.
@@ -177,11 +187,15 @@ impl Connection {
             let id = one.id;
             to.complete(id, true);
         }
-        if self.asked.len() >= KEPT {
-            self.asked.remove(0);
-        }
+        self.names += name.capacity();
         let Header { version, command, message, .. } = *header;
-        self.asked.push(Asked { version, command, message, transaction, file, name });
+        self.asked.push_back(Asked { version, command, message, transaction, file, name });
+        while self.asked.len() > ASKED || self.names > NAMES_BYTES {
+            let Some(oldest) = self.asked.pop_front() else { break };
+            self.names -= oldest.name.capacity();
+            self.pushed_out[2] = true;
+            to.given_up += 1;
+        }
     }
 
     fn response(&mut self, header: &Header, bodies: &[Body<'_>], to: &mut Transactions) {
@@ -191,6 +205,11 @@ impl Connection {
             // Version 2 may answer a version 1 negotiation, if the client offered both.
             same || header.command == 0 && header.version == 2 && (asked.version, asked.command) == (1, 0x72)
         };
+        let tells =
+            |body: &Body<'_>| matches!(body, Body::TreeConnected { .. } | Body::Created { .. } | Body::Data { .. });
+        if self.pushed_out[2] && bodies.iter().any(tells) && !self.asked.iter().any(known) {
+            to.unseen = true;
+        }
         let mut bodies = bodies.iter();
         // Responses are chained as their requests were.
         while let Some(at) = self.asked.iter().position(known) {
@@ -198,7 +217,8 @@ impl Connection {
             if is_pending {
                 return;
             }
-            let asked = self.asked.remove(at);
+            let Some(asked) = self.asked.remove(at) else { return };
+            self.names -= asked.name.capacity();
             self.answer(header, &asked, body, to);
             if let Some(id) = asked.transaction {
                 if let Some(one) = to.get(id) {
@@ -217,7 +237,10 @@ impl Connection {
             Body::TreeConnected { is_pipe } => {
                 self.pipes.retain(|tree| *tree != header.tree);
                 if is_pipe {
-                    self.pipes.drain(..self.pipes.len().saturating_sub(KEPT - 1));
+                    let over = self.pipes.len().saturating_sub(KEPT - 1);
+                    self.pipes.drain(..over);
+                    self.pushed_out[0] |= over > 0;
+                    to.given_up += over as u64;
                     self.pipes.push(header.tree);
                 }
                 // Only the response tells a pipe from a share.
@@ -233,20 +256,32 @@ impl Connection {
                     true => Open::Pipe(Box::new(Calls::new(App::Smb))),
                     false => Open::File { name: asked.name.clone(), transaction: None, ends: [0; 2] },
                 };
+                to.unseen |= self.pushed_out[0] && matches!(open, Open::File { .. });
                 self.close(file, to);
-                if self.files.len() >= KEPT {
-                    let (oldest, _) = self.files[0];
-                    self.close(oldest, to);
-                }
-                self.files.push((file, open));
+                self.open(file, open, to);
             }
             Body::Data { data } => {
                 if let Some((file, offset)) = asked.file {
                     self.bytes(file, Some(offset), data, false, to);
                 }
             }
+            // The share is disconnected.
+            _ if header.status == 0 && matches!((asked.version, asked.command), (2, 4) | (1, 0x71)) => {
+                self.pipes.retain(|tree| *tree != header.tree);
+            }
             _ => {}
         }
+    }
+
+    /// Adds an open file. If there are too many, closes the oldest that is no pipe: pipes know their interfaces.
+    fn open(&mut self, file: File, open: Open, to: &mut Transactions) {
+        if self.files.len() >= KEPT {
+            let oldest = self.files.iter().position(|(_, open)| matches!(open, Open::File { .. })).unwrap_or(0);
+            self.close(self.files[oldest].0, to);
+            self.pushed_out[1] = true;
+            to.given_up += 1;
+        }
+        self.files.push((file, open));
     }
 
     /// Handles bytes of a file or a pipe.
@@ -259,10 +294,8 @@ impl Connection {
                     Some(_) => Open::Pipe(Box::new(Calls::new(App::Smb))),
                     None => Open::File { name: Vec::new(), transaction: None, ends: [0; 2] },
                 };
-                if self.files.len() >= KEPT {
-                    self.close(self.files[0].0, to);
-                }
-                self.files.push((file, open));
+                to.unseen |= self.pushed_out[1];
+                self.open(file, open, to);
                 self.files.len() - 1
             }
         };
@@ -270,6 +303,10 @@ impl Connection {
             Open::Pipe(calls) => calls.feed(data, to_server, false, to),
             Open::File { name, transaction, ends } => {
                 let known = transaction.filter(|id| to.find(*id).is_some());
+                if transaction.is_some() && known.is_none() {
+                    to.given_up += 1;
+                    to.unseen = true;
+                }
                 let id = known.unwrap_or_else(|| {
                     let one = to.begin(App::Smb);
                     if !name.is_empty() {
@@ -369,6 +406,74 @@ mod tests {
         let (mut connection, mut to) = (Connection::default(), Transactions::default());
         connection.feed(&[&(message.len() as u32).to_be_bytes()[..], &message].concat(), true, false, &mut to);
         assert_eq!((to.given_up, to.unseen, connection.asked.len()), (1, true, 16));
+    }
+
+    /// A connection with an open pipe, on whose tree files can be opened too.
+    fn with_pipe() -> (Connection, Transactions) {
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        let tree = message(3, 1, false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
+        connection.feed(&tree, true, false, &mut to);
+        connection.feed(&message(3, 1, true, &[16, 0, 2, 0]), false, false, &mut to);
+        open(&mut connection, 0xffff, 0, &mut to);
+        (connection, to)
+    }
+
+    fn file(number: u16) -> Vec<u8> {
+        [&number.to_le_bytes()[..], &[7; 14]].concat()
+    }
+
+    fn open(connection: &mut Connection, number: u16, tree: u8, to: &mut Transactions) {
+        let name = [&[57, 0][..], &[0; 42], &[120, 0, 4, 0], &[0; 8], b"f\0x\0"].concat();
+        let created = [&[89, 0][..], &[0; 62], &file(number)].concat();
+        for (is_response, body) in [(false, name), (true, created)] {
+            let mut message = message(5, 2, is_response, &body);
+            message[4 + 36] = tree;
+            connection.feed(&message, !is_response, false, to);
+            to.changed.clear();
+            to.sweep();
+        }
+    }
+
+    #[test]
+    fn open_files_push_out_no_pipe() {
+        let (mut connection, mut to) = with_pipe();
+        let is_pipe = |connection: &Connection| {
+            let of_pipe = |known: &&(File, Open)| known.0[..] == file(0xffff)[..];
+            matches!(connection.files.iter().find(of_pipe), Some((_, Open::Pipe(_))))
+        };
+        (0..KEPT as u16 - 1).for_each(|number| open(&mut connection, number, 9, &mut to));
+        assert_eq!((is_pipe(&connection), to.given_up), (true, 0));
+        (0..10).for_each(|number| open(&mut connection, 5000 + number, 9, &mut to));
+        assert_eq!((is_pipe(&connection), to.given_up, to.unseen), (true, 10, false));
+        // A write to a file that was pushed out.
+        let mut bytes = write(0, b"x");
+        bytes[16..32].copy_from_slice(&file(0));
+        connection.feed(&message(9, 3, false, &bytes), true, false, &mut to);
+        assert_eq!((is_pipe(&connection), to.unseen), (true, true));
+    }
+
+    /// As many reads as a server grants credits for may be unanswered.
+    #[test]
+    fn many_reads_wait_for_their_answers() {
+        let read = |connection: &mut Connection, number: usize, to: &mut Transactions| {
+            let mut message = message(8, 0, false, &[&[49, 0, 0, 0][..], &[0; 12], &file(1), &[0; 20]].concat());
+            message[4 + 24..4 + 26].copy_from_slice(&(number as u16).to_le_bytes());
+            connection.feed(&message, true, false, to);
+        };
+        let answer = message(8, 0, true, &[&[17, 0, 80, 0, 4, 0, 0, 0][..], &[0; 8], b"evil"].concat());
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        open(&mut connection, 1, 9, &mut to);
+        (0..ASKED).for_each(|number| read(&mut connection, number, &mut to));
+        connection.feed(&answer, false, false, &mut to);
+        assert_eq!(to.last().unwrap().first(Buffer::FILE_DATA, false), Some(&b"evil"[..]));
+        assert_eq!((to.given_up, to.unseen), (0, false));
+        // The oldest two are pushed out; then an answer to one of them comes.
+        (0..3).for_each(|number| read(&mut connection, ASKED + number, &mut to));
+        assert_eq!((to.given_up, to.unseen), (2, false));
+        let mut late = answer.clone();
+        late[4 + 24] = 1;
+        connection.feed(&late, false, false, &mut to);
+        assert!(to.unseen);
     }
 
     proptest! {

@@ -106,6 +106,26 @@ fn a_body_is_one_though_the_other_side_speaks_between() {
     assert_eq!(alerts(&run(rule, &frames)), [1]);
 }
 
+/// Each share would count for itself, and fragments have no ports to find the share of their flow.
+#[test]
+fn one_instance_counts_over_all_flows_for_any_number_of_workers() {
+    use filter::share::Sharing;
+    assert_eq!([&KIND, &crate::ips::KIND].map(Sharing::of), [Sharing::Single; 2]);
+    assert_eq!(Sharing::of(&crate::udp::KIND), Sharing::Begins);
+    // A segment in two fragments belongs to its connection; the threshold counts other flows of the client.
+    let rules = "alert tcp any any -> any any (content:\"an attack\"; sid:1;)\n\
+                 alert udp any any -> any any (content:\"x\"; threshold:type both, track by_src, count 9, seconds 60; sid:2;)";
+    let mut frames = connection(&[b"an att"]);
+    let segment = tcp(CLIENT, SERVER, 106, 500, flag::ACK, b"ack it is, and more");
+    for (offset, flags, payload) in [(0u16, 0x2000, &segment[34..58]), (3, 0, &segment[58..])] {
+        let mut frame = testkit::packets::ipv4(CLIENT.0, SERVER.0, 6, payload);
+        frame[20..22].copy_from_slice(&(offset | flags).to_be_bytes());
+        frames.push(frame);
+    }
+    frames.extend((0..9).map(|port| udp((CLIENT.0, 4000 + port), (SERVER.0, 9), b"x")));
+    assert_eq!(alerts(&run(rules, &frames)), [1, 2]);
+}
+
 /// A greeting that is longer than the detector keeps, or has many lines, must not hide the protocol.
 #[test]
 fn a_long_greeting_hides_no_protocol() {

@@ -26,8 +26,8 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, or a parser's limit
-    /// left bytes out.
+    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, a parser's limit
+    /// left bytes out, or a parser met news of something that it no longer keeps.
     pub unseen: bool,
 }
 
@@ -67,7 +67,11 @@ impl Transactions {
         let is_open = |one: &Transaction| one.complete != [true; 2];
         let open = self.open.iter().filter(|one| is_open(one)).count();
         match open >= RULES_TRANSACTIONS {
-            true => self.open.iter().position(is_open),
+            true => {
+                // Of one that waits for its answer, less is lost.
+                let waits = |one: &Transaction| one.complete == [true, false];
+                self.open.iter().position(waits).or_else(|| self.open.iter().position(is_open))
+            }
             false => (self.open.len() >= RULES_COMPLETE).then_some(0),
         }
     }
@@ -82,6 +86,11 @@ impl Transactions {
 
     pub fn last(&self) -> Option<&Transaction> {
         self.open.last()
+    }
+
+    /// The newest one of this kind.
+    pub fn newest(&self, is_it: impl Fn(&Transaction) -> bool) -> Option<&Transaction> {
+        self.open.iter().rfind(|one| is_it(one))
     }
 
     /// The only transaction of its application; begins it if it is missing.
