@@ -75,6 +75,34 @@ fn no_byte_of_a_coded_body_passes_that_completes_a_match() {
     check_body("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", &body, at + 3, true);
 }
 
+/// A rule on a name stops a file with its first byte, not once the file has grown.
+#[test]
+fn no_byte_of_a_file_passes_that_its_name_stops() {
+    let rules = "drop http any any -> any any (msg:\"down\"; flow:to_client; fileext:\"exe\"; sid:1;)\n\
+                 drop http any any -> any any (msg:\"up\"; flow:to_server; fileext:\"php\"; sid:2;)\n";
+    let mut conversation = talk();
+    conversation.send(0, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    conversation
+        .send(1, b"HTTP/1.1 200 OK\r\nContent-Disposition: attachment; filename=a.exe\r\nContent-Length: 3900\r\n\r\n");
+    for _ in 0..39 {
+        conversation.send(1, &[b'z'; 100]);
+    }
+    let outcome = through(&conversation.frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (5, 1));
+    let mut conversation = talk();
+    let head =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
+    conversation.send(0, head.as_bytes());
+    conversation.send(0, b"--b\r\nContent-Disposition: form-data; name=f; filename=a.php\r\n\r\n");
+    for _ in 0..10 {
+        conversation.send(0, &[b'z'; 100]);
+    }
+    let outcome = through(&conversation.frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (5, 1));
+}
+
 /// 1 MiB in single bytes, with rules that wait for more.
 #[test]
 fn single_bytes_are_cheap() {
