@@ -317,7 +317,16 @@ impl Transaction {
     /// Bytes of memory that the transaction holds.
     pub fn kept_bytes(&self) -> usize {
         let in_bodies = self.bodies.iter().map(|body| size_of::<Body>() + body.bytes.len()).sum::<usize>();
-        self.message.len() + self.bytes.len() + in_bodies
+        let matched = self.matched.len() * size_of::<(u32, bool)>();
+        let matched_files = self.matched_files.len() * size_of::<(u32, bool, usize)>();
+        self.message.len() + self.bytes.len() + in_bodies + self.lists_bytes() + matched + matched_files
+    }
+
+    /// Memory of the lists of buffers, numbers and events.
+    fn lists_bytes(&self) -> usize {
+        self.buffers.len() * size_of::<(Buffer, bool, Place)>()
+            + self.numbers.len() * size_of::<(Number, bool, u64)>()
+            + self.events.len() * size_of::<(&str, bool)>()
     }
 }
 
@@ -360,6 +369,18 @@ mod tests {
         assert!(one.bodies.len() == 2 && most < 2 * UNUSED_BYTES, "{most} bytes");
         assert_eq!(one.first(Buffer::HTTP_METHOD, true), Some(&b"POST"[..]));
         assert_eq!(one.first(Buffer::HTTP_REQUEST_BODY, true), Some(&b"all of it"[..]));
+    }
+
+    /// Empty buffers, numbers and events take memory too.
+    #[test]
+    fn lists_count_as_memory() {
+        let mut one = Transaction::new(App::Http2, 0);
+        for value in 0..1000 {
+            one.put_copy(Buffer::EMAIL_TO, true, b"");
+            one.put_number(Number::HTTP2_WINDOW, true, value);
+            one.events.push(("http.missing_host_header", true));
+        }
+        assert!(one.kept_bytes() >= 3 * 1000 * size_of::<u64>());
     }
 
     /// A body may have two names.

@@ -18,11 +18,19 @@ const DEPTH: u8 = 8;
 /// Longest header field, or line that may be a boundary.
 const LINE_BYTES: usize = 16 << 10;
 
+/// Most bytes of the outermost head's fields, each with the memory that a rule's buffer takes.
+const HEAD_BYTES: usize = 256 << 10;
+
+/// Memory of a field besides its bytes.
+const FIELD_BYTES: usize = 64;
+
 /// A result of the parser.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
     /// A field of the outermost head: name in lower case, and value.
     Field(&'a [u8], &'a [u8]),
+    /// The outermost head has more fields than are reported. Reported once.
+    More,
     /// The outermost head has ended.
     Head,
     /// A file begins; `None`: it has no name.
@@ -45,6 +53,8 @@ pub(super) struct Mime {
     is_begun: bool,
     /// The current field.
     field: Vec<u8>,
+    /// Bytes of the outermost head's fields.
+    head_bytes: usize,
     /// The current line: of a head, or perhaps a boundary.
     line: Vec<u8>,
     /// In a body: the next byte begins a line.
@@ -169,8 +179,7 @@ impl Mime {
     fn head_line(&mut self, line: &[u8], see: See<'_>) {
         if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
             let room = LINE_BYTES - self.field.len().min(LINE_BYTES);
-            self.field.push(b' ');
-            self.field.extend(line.trim_ascii().iter().take(room));
+            self.field.extend([b' '].iter().chain(line.trim_ascii()).take(room));
             return;
         }
         self.end_field(see);
@@ -195,7 +204,13 @@ impl Mime {
         let Some(colon) = memchr::memchr(b':', &field) else { return };
         let (name, value) = (field[..colon].trim_ascii().to_ascii_lowercase(), field[colon + 1..].trim_ascii());
         if !self.is_begun && self.depth == 0 {
-            see(Found::Field(&name, value));
+            let before = self.head_bytes;
+            self.head_bytes = before.saturating_add(field.len() + FIELD_BYTES);
+            match (before <= HEAD_BYTES, self.head_bytes <= HEAD_BYTES) {
+                (_, true) => see(Found::Field(&name, value)),
+                (true, false) => see(Found::More),
+                (false, false) => {}
+            }
         }
         let part = &mut self.part;
         match &name[..] {
@@ -361,6 +376,10 @@ pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
             if let Some(one) = to.get(id) {
                 one.put_copy(buffer, true, value);
             }
+        }
+        Found::More => {
+            to.given_up += 1;
+            to.unseen = true;
         }
         Found::File(name) => to.begin_file(id, true, *name),
         Found::Data(bytes) => to.append_body(id, Buffer::FILE_DATA, true, bytes),

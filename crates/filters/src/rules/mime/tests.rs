@@ -11,6 +11,7 @@ fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
         }
         Found::File(name) => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
         Found::Data(bytes) => found.last_mut().unwrap().extend(bytes.iter().map(|byte| char::from(*byte))),
+        Found::More => found.push("more".to_string()),
         Found::Head | Found::End => {}
     };
     bytes.chunks(size).for_each(|piece| mime.feed(piece, &mut see));
@@ -44,6 +45,23 @@ fn attachments() {
     check("Content-Type: a/b; name=empty\n\n", &["content-type=a/b; name=empty", "empty: "]);
     check("Content-Type: a/b;name=x\n\nall of it\n", &["content-type=a/b;name=x", "x: all of it\r\n"]);
     check("Content-Transfer-Encoding: base64\n\nYQ==\n", &["content-transfer-encoding=base64", "?: a"]);
+}
+
+/// A head without an end must not take memory without an end, and is still parsed behind the bound.
+#[test]
+fn a_head_without_an_end_is_bounded() {
+    let many = "to:\n".repeat(HEAD_BYTES / FIELD_BYTES);
+    let found = read(Mime::default(), format!("{many}Content-Type: x; name=a\n\nbytes").as_bytes(), 1000);
+    let fields = found.iter().filter(|one| *one == "to=").count();
+    assert_eq!(fields, HEAD_BYTES / (FIELD_BYTES + 3));
+    assert_eq!(found[fields..], ["more", "a: bytes"]);
+    let mut mime = Mime::default();
+    mime.feed(b"Subject: a\n", &mut |_| {});
+    (0..100_000).for_each(|_| mime.feed(b" b\n", &mut |_| {}));
+    assert!(mime.kept_bytes() <= 2 * LINE_BYTES, "{}", mime.kept_bytes());
+    let mut to = Transactions::default();
+    put(&Found::More, 0, &mut to);
+    assert_eq!((to.given_up, to.unseen), (1, true));
 }
 
 /// One boundary may be a prefix of another, and parts may be nested.
