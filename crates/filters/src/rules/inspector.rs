@@ -127,13 +127,13 @@ impl Inspector {
 
     /// Stops the flow of the newest frame. The reader has taken its bytes, so a retransmission cannot be inspected
     /// again.
-    pub fn stop_last(&mut self) {
+    pub fn stop_last(&mut self, cx: &mut Context<'_>) {
         let Some(slot) = self.last else { return };
         if let Some(connection) = self.flows.get_mut(slot) {
             connection.state.dropped = true;
-            connection.list = STOPPED;
-            self.flows.move_to(slot, STOPPED);
         }
+        // Gives the flow's memory back.
+        self.settle(slot, cx);
     }
 
     /// Events of the newest frame besides rules.
@@ -701,4 +701,12 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         (step, ..) => step,
     };
     before
+}
+
+#[cfg(test)]
+impl Inspector {
+    /// Memory of all flows, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
 }

@@ -279,6 +279,46 @@ impl Filter for Changing {
     }
 }
 
+/// Stops the flow of each frame, and counts the memory of flows before and after that.
+static STOPPING: Kind = Kind::new("stopping", "stops all flows", |params, _| {
+    let set = RuleSet::read(BODY_RULES, &Default::default()).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let settings = Settings { doubts: false, ..Settings::default() };
+    Ok(Instance::filter(Stopping(Inspector::with(Arc::new(set), Origins::new(params), settings))))
+})
+.takes(&[Type::Frame])
+.gives_records(&row::SCHEMA)
+.mode(Mode::Serial)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
+
+struct Stopping(Inspector);
+
+impl Filter for Stopping {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.0.begin_batch();
+        for place in places(batch.live()) {
+            self.0.frame(batch.block(place), cx);
+            if batch.block(place).len > 500 {
+                cx.count("before", self.0.kept_bytes() as u64);
+                self.0.stop_last(cx);
+                cx.count("after", self.0.kept_bytes() as u64);
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+/// Stopped flows are the last to be evicted: their memory would push out all others.
+#[test]
+fn a_stopped_flow_keeps_no_memory() {
+    let mut conversation = talk();
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
+    conversation.send(0, &[&head[..], &[b'x'; 1000]].concat());
+    let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&STOPPING, &[]).run();
+    let events = &outcome.counters("stopping").events;
+    assert!(events.get("before") > 1000);
+    assert_eq!(events.get("after"), 0);
+}
+
 #[test]
 fn a_flow_passes_no_longer_than_the_rule_that_passed_it_is_there() {
     let stopped = |conversation: &Conversation| {
