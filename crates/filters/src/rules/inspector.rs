@@ -359,7 +359,6 @@ impl Inspector {
             if std::mem::take(&mut connection.is_at_depth) {
                 self.odd.add("reassembly_depth_reached");
             }
-            self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
                 connection.touched = true;
                 self.touched.push(slot);
@@ -404,6 +403,10 @@ impl Inspector {
         let given_up = std::mem::take(&mut connection.transactions.given_up);
         if given_up > 0 {
             cx.count("messages of rules given up", given_up);
+        }
+        if std::mem::take(&mut connection.transactions.unseen) {
+            cx.count("frames with messages that rules did not see", 1);
+            self.met.cut_short = true;
         }
         let is_stopped = connection.state.dropped;
         let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };

@@ -7,7 +7,7 @@ use crate::rules::row;
 use crate::tcp::assembler::Settings;
 use ::rules::RuleSet;
 use ::rules::engine::Verdict;
-use base::limits::{DECAP_PACKETS, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
+use base::limits::{DECAP_PACKETS, RULES_FILES, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::prelude::*;
 use std::net::Ipv4Addr;
@@ -237,6 +237,25 @@ fn a_threshold_dropped_before_its_count() {
     ] {
         check_limit(&format!("threshold:type {kind}"), &passes);
     }
+}
+
+/// A form with more files in a segment than rules inspect by themselves. Either way the loss is counted.
+#[test]
+fn files_that_run_together_are_counted() {
+    let part = "--b\r\nContent-Disposition: form-data; name=f; filename=a\r\n\r\nx\r\n";
+    let head =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
+    let counters = |files: usize, fail: &str| {
+        let mut conversation = talk();
+        conversation.send(0, head.as_bytes()).send(0, part.repeat(files).as_bytes());
+        let outcome = through(&conversation.frames, BODY_RULES, &[("fail", fail)]);
+        let counters = outcome.counters("ips");
+        let stopped = counters.drops.get("its rules took too much work");
+        (stopped, counters.events.get("frames with messages that rules did not see"))
+    };
+    assert_eq!(counters(RULES_FILES, "closed"), (0, 0));
+    assert_eq!(counters(RULES_FILES + 2, "closed"), (1, 1));
+    assert_eq!(counters(RULES_FILES + 2, "open"), (0, 1));
 }
 
 /// Rules over frames that are replaced at the sixth frame.
