@@ -229,7 +229,9 @@ impl Http {
             let kind = one.first(Buffer::HTTP_CONTENT_TYPE, true).unwrap_or_default();
             let is_form = kind.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"));
             let boundary = mime::parameter(kind, b"boundary").filter(|boundary| is_form && !boundary.is_empty());
-            self.form = boundary.map(|boundary| Box::new(Mime::form(boundary)));
+            let is_plain = kind.get(10..19).is_some_and(|kind| kind.eq_ignore_ascii_case(b"form-data"));
+            let parser = if is_plain { Mime::form } else { Mime::parts };
+            self.form = boundary.map(|boundary| Box::new(parser(boundary)));
         }
         // In a form each part has its own name.
         self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());

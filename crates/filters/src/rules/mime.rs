@@ -62,6 +62,8 @@ pub(super) struct Mime {
     /// The previous line end. It belongs to the boundary if one follows.
     end: &'static [u8],
     boundaries: Vec<Vec<u8>>,
+    /// Parts are files as they are: heads of parts say nothing about a coding (RFC 7578, 4.7), and no part is a mail.
+    is_plain: bool,
     part: Part,
 }
 
@@ -74,6 +76,8 @@ struct Part {
     is_open: bool,
     /// The parser of a part that is a mail.
     mail: Option<Box<Mime>>,
+    /// In a form: the boundary of parts within the part.
+    nested: Option<Vec<u8>>,
     /// The start of a named mail, up to the inspection limit. A mail without files counts as a file itself.
     raw: Vec<u8>,
     has_files: bool,
@@ -92,10 +96,15 @@ enum Coding {
 }
 
 impl Mime {
-    /// Creates a parser for a form with this boundary.
-    pub fn form(boundary: Vec<u8>) -> Mime {
+    /// Creates a parser for the parts between these boundaries.
+    pub fn parts(boundary: Vec<u8>) -> Mime {
         let boundaries = vec![boundary];
         Mime { in_body: true, is_begun: true, at_start: true, boundaries, ..Mime::default() }
+    }
+
+    /// Creates a parser for a form with this boundary.
+    pub fn form(boundary: Vec<u8>) -> Mime {
+        Mime { is_plain: true, ..Mime::parts(boundary) }
     }
 
     pub fn feed(&mut self, bytes: &[u8], see: See<'_>) {
@@ -142,6 +151,7 @@ impl Mime {
 
     pub fn kept_bytes(&self) -> usize {
         let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
+        let lists = lists.chain(&self.part.name).chain(&self.part.nested);
         lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
     }
 
@@ -195,6 +205,8 @@ impl Mime {
             see(Found::Head);
         }
         let part = &mut self.part;
+        // A file may look like parts.
+        self.boundaries.extend(part.nested.take().filter(|_| !part.is_file));
         part.is_doubtful = part.mail.is_some() && part.coding == Coding::Base64;
         part.is_file |= part.coding == Coding::Base64;
     }
@@ -218,17 +230,20 @@ impl Mime {
                 let kind = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
                 let is_mail =
                     [&b"message/rfc822"[..], b"message/global"].iter().any(|it| kind.eq_ignore_ascii_case(it));
-                if is_mail && self.depth < DEPTH {
+                if is_mail && self.depth < DEPTH && !self.is_plain {
                     part.mail = Some(Box::new(Mime { depth: self.depth + 1, ..Mime::default() }));
                 }
                 let boundary = parameter(value, b"boundary").filter(|boundary| !boundary.is_empty());
                 if let Some(boundary) = boundary.filter(|_| self.boundaries.len() < BOUNDARIES) {
-                    self.boundaries.push(boundary);
+                    match self.is_plain {
+                        true => part.nested = Some(boundary),
+                        false => self.boundaries.push(boundary),
+                    }
                 }
                 part.name_it(parameter(value, b"name"));
             }
             b"content-disposition" => part.name_it(parameter(value, b"filename")),
-            b"content-transfer-encoding" => {
+            b"content-transfer-encoding" if !self.is_plain => {
                 part.coding = match &value.to_ascii_lowercase()[..] {
                     b"base64" => Coding::Base64,
                     b"quoted-printable" => Coding::Quoted,

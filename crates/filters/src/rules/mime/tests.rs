@@ -99,6 +99,36 @@ fn forms() {
     }
 }
 
+/// Servers store the files of a form as they are, whatever their heads say.
+#[test]
+fn files_of_forms_are_not_decoded() {
+    let disposition = "Content-Disposition: form-data; name=\"f\"; filename=\"a.php\"\r\n";
+    for (field, body) in [
+        ("Content-Transfer-Encoding: base64\r\n", "<?php evil"),
+        ("Content-Transfer-Encoding: quoted-printable\r\n", "<?php =65vil"),
+        (
+            "Content-Type: message/rfc822\r\n",
+            "Content-Type: x; name=b\r\nContent-Transfer-Encoding: base64\r\n\r\n<?php evil",
+        ),
+        ("Content-Type: multipart/mixed; boundary=x\r\n", "--x\r\n\r\n<?php evil\r\n--x--"),
+        ("Content-Type: multipart/mixed; boundary=x\r\n--x\r\n", "<?php evil"),
+    ] {
+        for head in [format!("{disposition}{field}"), format!("{field}{disposition}")] {
+            let form = format!("--b\r\n{head}\r\n{body}\r\n--b--");
+            for size in [1, 5, form.len()] {
+                let found = read(Mime::form(b"b".to_vec()), form.as_bytes(), size);
+                assert_eq!(found, [format!("a.php: {body}")], "by {size}");
+            }
+        }
+    }
+    // Parts without a name may hold files (RFC 7578, 4.3), and other messages are coded as mails are.
+    let mixed = "--b\r\nContent-Disposition: form-data; name=f\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n\
+                 --x\r\nContent-Disposition: file; filename=a\r\n\r\none\r\n--x--\r\n--b--";
+    assert_eq!(read(Mime::form(b"b".to_vec()), mixed.as_bytes(), 9), ["a: one"]);
+    let coded = format!("--b\r\n{disposition}Content-Transfer-Encoding: base64\r\n\r\naGFsbG8=\r\n--b--");
+    assert_eq!(read(Mime::parts(b"b".to_vec()), coded.as_bytes(), 9), ["a.php: hallo"]);
+}
+
 proptest::proptest! {
     /// The result is the same for any split.
     #[test]
