@@ -170,7 +170,7 @@ impl Ips {
                     _ if contradicts => Err("contradicts one that passed"),
                     Some(reason) if self.is_closed => Err(reason),
                     None if cut_short && self.is_closed => {
-                        self.inspector.stop_last();
+                        self.inspector.stop_last(cx);
                         Err("its rules took too much work")
                     }
                     _ => Ok(()),

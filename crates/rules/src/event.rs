@@ -74,6 +74,9 @@ enum Place {
     Body(usize),
 }
 
+/// Fewer bytes of a transaction are not worth a search for unused ones.
+const UNUSED_BYTES: usize = 4096;
+
 /// A buffer that grows.
 #[derive(Clone, Debug, Default)]
 struct Body {
@@ -180,11 +183,36 @@ impl Transaction {
     /// Removes all files of one side.
     pub fn forget_files(&mut self, to_server: bool) {
         self.matched_files.retain(|matched| matched.1 != to_server);
-        for (name, side, place) in std::mem::take(&mut self.buffers) {
+        self.buffers.retain(|(name, side, _)| *side != to_server || !is_file(*name));
+        self.drop_unused();
+    }
+
+    /// Drops bodies that no buffer has, and bytes outside all buffers once they are the larger part.
+    fn drop_unused(&mut self) {
+        let Transaction { bytes, bodies, buffers, .. } = self;
+        let mut old = std::mem::take(bodies);
+        let mut moved = vec![None; old.len()];
+        let mut used = 0;
+        for (.., place) in buffers.iter_mut() {
             match place {
-                _ if side != to_server || !is_file(name) => self.buffers.push((name, side, place)),
-                Place::Body(body) => self.bodies[body] = Body::default(),
-                Place::Among(_) => {}
+                Place::Among(range) => used += range.len(),
+                Place::Body(body) => {
+                    *body = *moved[*body].get_or_insert_with(|| {
+                        bodies.push(std::mem::take(&mut old[*body]));
+                        bodies.len() - 1
+                    });
+                }
+            }
+        }
+        if bytes.len() <= UNUSED_BYTES.max(2 * used) {
+            return;
+        }
+        let old = std::mem::replace(bytes, Vec::with_capacity(used));
+        for (.., place) in buffers {
+            if let Place::Among(range) = place {
+                let from = bytes.len();
+                bytes.extend_from_slice(&old[range.clone()]);
+                *range = from..bytes.len();
             }
         }
     }
@@ -320,11 +348,17 @@ impl Transaction {
 
     /// Bytes of memory that the transaction holds.
     pub fn kept_bytes(&self) -> usize {
-        let entries = self.buffers.len() * size_of::<(Buffer, bool, Place)>()
+        let in_bodies = self.bodies.iter().map(|body| size_of::<Body>() + body.bytes.len()).sum::<usize>();
+        let matched = self.matched.len() * size_of::<(u32, bool)>();
+        let matched_files = self.matched_files.len() * size_of::<(u32, bool, usize)>();
+        self.message.len() + self.bytes.len() + in_bodies + self.lists_bytes() + matched + matched_files
+    }
+
+    /// Memory of the lists of buffers, numbers and events.
+    fn lists_bytes(&self) -> usize {
+        self.buffers.len() * size_of::<(Buffer, bool, Place)>()
             + self.numbers.len() * size_of::<(Number, bool, u64)>()
-            + self.events.len() * size_of::<(&'static str, bool)>();
-        let bodies = self.bodies.iter().map(|body| body.bytes.len() + size_of::<Body>()).sum::<usize>();
-        self.message.len() + self.bytes.len() + bodies + entries
+            + self.events.len() * size_of::<(&str, bool)>()
     }
 }
 
@@ -339,4 +373,56 @@ pub(crate) fn is_file(buffer: Buffer) -> bool {
             | Buffer::FILE_SHA256
             | Buffer::FILE_SIZE
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A form may have any number of files: a transaction keeps only those that rules have not seen.
+    #[test]
+    fn forgotten_files_leave_nothing() {
+        let mut one = Transaction::new(App::Http1, 0);
+        one.put_copy(Buffer::HTTP_METHOD, true, b"POST");
+        one.append_copy(Buffer::HTTP_REQUEST_BODY, true, b"all of it");
+        let mut most = 0;
+        for number in 0..10_000 {
+            one.forget_files(true);
+            let name = format!("file {number}");
+            one.put_copy(Buffer::FILE_NAME, true, name.as_bytes());
+            one.put_copy(Buffer::FILE_DATA, true, b"");
+            one.append_copy(Buffer::FILE_DATA, true, name.as_bytes());
+            one.put_copy(Buffer::FILE_MD5, true, &[7; 16]);
+            assert_eq!(one.first(Buffer::FILE_NAME, true), Some(name.as_bytes()));
+            assert_eq!(one.all(Buffer::FILE_DATA, true).collect::<Vec<_>>(), [name.as_bytes()]);
+            assert_eq!(one.first(Buffer::FILE_MD5, true), Some(&[7; 16][..]));
+            most = most.max(one.kept_bytes());
+        }
+        assert!(one.bodies.len() == 2 && most < 2 * UNUSED_BYTES, "{most} bytes");
+        assert_eq!(one.first(Buffer::HTTP_METHOD, true), Some(&b"POST"[..]));
+        assert_eq!(one.first(Buffer::HTTP_REQUEST_BODY, true), Some(&b"all of it"[..]));
+    }
+
+    /// Empty buffers, numbers and events take memory too.
+    #[test]
+    fn lists_count_as_memory() {
+        let mut one = Transaction::new(App::Http2, 0);
+        for value in 0..1000 {
+            one.put_copy(Buffer::EMAIL_TO, true, b"");
+            one.put_number(Number::HTTP2_WINDOW, true, value);
+            one.events.push(("http.missing_host_header", true));
+        }
+        assert!(one.kept_bytes() >= 3 * 1000 * size_of::<u64>());
+    }
+
+    /// A body may have two names.
+    #[test]
+    fn a_body_stays_while_another_buffer_has_it() {
+        let mut one = Transaction::new(App::Http1, 0);
+        one.append_copy(Buffer::HTTP_REQUEST_BODY, true, b"body");
+        one.alias(Buffer::FILE_DATA, true, Buffer::HTTP_REQUEST_BODY);
+        one.forget_files(true);
+        assert_eq!(one.files(true), 0);
+        assert_eq!(one.first(Buffer::HTTP_REQUEST_BODY, true), Some(&b"body"[..]));
+    }
 }

@@ -192,8 +192,12 @@ impl Http {
                         && let Some(one) = to.get(id)
                     {
                         let again = one.events.contains(&(CONTINUED, false));
-                        one.events.push((if again { "http.100_continue_already_seen" } else { CONTINUED }, false));
-                        to.change(id, false);
+                        let event = (if again { "http.100_continue_already_seen" } else { CONTINUED }, false);
+                        // A server may repeat it without end.
+                        if !one.events.contains(&event) {
+                            one.events.push(event);
+                            to.change(id, false);
+                        }
                     }
                     return None;
                 }
@@ -225,7 +229,9 @@ impl Http {
             let kind = one.first(Buffer::HTTP_CONTENT_TYPE, true).unwrap_or_default();
             let is_form = kind.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"));
             let boundary = mime::parameter(kind, b"boundary").filter(|boundary| is_form && !boundary.is_empty());
-            self.form = boundary.map(|boundary| Box::new(Mime::form(boundary)));
+            let is_plain = kind.get(10..19).is_some_and(|kind| kind.eq_ignore_ascii_case(b"form-data"));
+            let parser = if is_plain { Mime::form } else { Mime::parts };
+            self.form = boundary.map(|boundary| Box::new(parser(boundary)));
         }
         // In a form each part has its own name.
         self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
@@ -386,4 +392,21 @@ fn fields(block: &[u8]) -> Vec<(&[u8], Vec<u8>)> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server may repeat an interim response without end.
+    #[test]
+    fn a_response_that_is_repeated_is_noted_once() {
+        let (mut http, mut to) = (Http::default(), Transactions::default());
+        let id = http.head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", true, false, &mut to).unwrap();
+        for _ in 0..100 {
+            assert_eq!(http.head(b"HTTP/1.1 100 Continue\r\n\r\n", false, false, &mut to), None);
+        }
+        let events = [(CONTINUED, false), ("http.100_continue_already_seen", false)];
+        assert_eq!(to.find(id).unwrap().events, events);
+    }
 }

@@ -127,13 +127,13 @@ impl Inspector {
 
     /// Stops the flow of the newest frame. The reader has taken its bytes, so a retransmission cannot be inspected
     /// again.
-    pub fn stop_last(&mut self) {
+    pub fn stop_last(&mut self, cx: &mut Context<'_>) {
         let Some(slot) = self.last else { return };
         if let Some(connection) = self.flows.get_mut(slot) {
             connection.state.dropped = true;
-            connection.list = STOPPED;
-            self.flows.move_to(slot, STOPPED);
         }
+        // Gives the flow's memory back.
+        self.settle(slot, cx);
     }
 
     /// Events of the newest frame besides rules.
@@ -359,7 +359,6 @@ impl Inspector {
             if std::mem::take(&mut connection.is_at_depth) {
                 self.odd.add("reassembly_depth_reached");
             }
-            self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
                 connection.touched = true;
                 self.touched.push(slot);
@@ -404,6 +403,10 @@ impl Inspector {
         let given_up = std::mem::take(&mut connection.transactions.given_up);
         if given_up > 0 {
             cx.count("messages of rules given up", given_up);
+        }
+        if std::mem::take(&mut connection.transactions.unseen) {
+            cx.count("frames with messages that rules did not see", 1);
+            self.met.cut_short = true;
         }
         let is_stopped = connection.state.dropped;
         let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };
@@ -701,4 +704,12 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         (step, ..) => step,
     };
     before
+}
+
+#[cfg(test)]
+impl Inspector {
+    /// Memory of all flows, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
 }

@@ -18,11 +18,19 @@ const DEPTH: u8 = 8;
 /// Longest header field, or line that may be a boundary.
 const LINE_BYTES: usize = 16 << 10;
 
+/// Most bytes of the outermost head's fields, each with the memory that a rule's buffer takes.
+const HEAD_BYTES: usize = 256 << 10;
+
+/// Memory of a field besides its bytes.
+const FIELD_BYTES: usize = 64;
+
 /// A result of the parser.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
     /// A field of the outermost head: name in lower case, and value.
     Field(&'a [u8], &'a [u8]),
+    /// The outermost head has more fields than are reported. Reported once.
+    More,
     /// The outermost head has ended.
     Head,
     /// A file begins; `None`: it has no name.
@@ -45,6 +53,8 @@ pub(super) struct Mime {
     is_begun: bool,
     /// The current field.
     field: Vec<u8>,
+    /// Bytes of the outermost head's fields.
+    head_bytes: usize,
     /// The current line: of a head, or perhaps a boundary.
     line: Vec<u8>,
     /// In a body: the next byte begins a line.
@@ -52,6 +62,8 @@ pub(super) struct Mime {
     /// The previous line end. It belongs to the boundary if one follows.
     end: &'static [u8],
     boundaries: Vec<Vec<u8>>,
+    /// Parts are files as they are: heads of parts say nothing about a coding (RFC 7578, 4.7), and no part is a mail.
+    is_plain: bool,
     part: Part,
 }
 
@@ -64,6 +76,8 @@ struct Part {
     is_open: bool,
     /// The parser of a part that is a mail.
     mail: Option<Box<Mime>>,
+    /// In a form: the boundary of parts within the part.
+    nested: Option<Vec<u8>>,
     /// The start of a named mail, up to the inspection limit. A mail without files counts as a file itself.
     raw: Vec<u8>,
     has_files: bool,
@@ -82,10 +96,15 @@ enum Coding {
 }
 
 impl Mime {
-    /// Creates a parser for a form with this boundary.
-    pub fn form(boundary: Vec<u8>) -> Mime {
+    /// Creates a parser for the parts between these boundaries.
+    pub fn parts(boundary: Vec<u8>) -> Mime {
         let boundaries = vec![boundary];
         Mime { in_body: true, is_begun: true, at_start: true, boundaries, ..Mime::default() }
+    }
+
+    /// Creates a parser for a form with this boundary.
+    pub fn form(boundary: Vec<u8>) -> Mime {
+        Mime { is_plain: true, ..Mime::parts(boundary) }
     }
 
     pub fn feed(&mut self, bytes: &[u8], see: See<'_>) {
@@ -132,6 +151,7 @@ impl Mime {
 
     pub fn kept_bytes(&self) -> usize {
         let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
+        let lists = lists.chain(&self.part.name).chain(&self.part.nested);
         lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
     }
 
@@ -169,8 +189,7 @@ impl Mime {
     fn head_line(&mut self, line: &[u8], see: See<'_>) {
         if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
             let room = LINE_BYTES - self.field.len().min(LINE_BYTES);
-            self.field.push(b' ');
-            self.field.extend(line.trim_ascii().iter().take(room));
+            self.field.extend([b' '].iter().chain(line.trim_ascii()).take(room));
             return;
         }
         self.end_field(see);
@@ -186,6 +205,8 @@ impl Mime {
             see(Found::Head);
         }
         let part = &mut self.part;
+        // A file may look like parts.
+        self.boundaries.extend(part.nested.take().filter(|_| !part.is_file));
         part.is_doubtful = part.mail.is_some() && part.coding == Coding::Base64;
         part.is_file |= part.coding == Coding::Base64;
     }
@@ -195,7 +216,13 @@ impl Mime {
         let Some(colon) = memchr::memchr(b':', &field) else { return };
         let (name, value) = (field[..colon].trim_ascii().to_ascii_lowercase(), field[colon + 1..].trim_ascii());
         if !self.is_begun && self.depth == 0 {
-            see(Found::Field(&name, value));
+            let before = self.head_bytes;
+            self.head_bytes = before.saturating_add(field.len() + FIELD_BYTES);
+            match (before <= HEAD_BYTES, self.head_bytes <= HEAD_BYTES) {
+                (_, true) => see(Found::Field(&name, value)),
+                (true, false) => see(Found::More),
+                (false, false) => {}
+            }
         }
         let part = &mut self.part;
         match &name[..] {
@@ -203,17 +230,20 @@ impl Mime {
                 let kind = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
                 let is_mail =
                     [&b"message/rfc822"[..], b"message/global"].iter().any(|it| kind.eq_ignore_ascii_case(it));
-                if is_mail && self.depth < DEPTH {
+                if is_mail && self.depth < DEPTH && !self.is_plain {
                     part.mail = Some(Box::new(Mime { depth: self.depth + 1, ..Mime::default() }));
                 }
                 let boundary = parameter(value, b"boundary").filter(|boundary| !boundary.is_empty());
                 if let Some(boundary) = boundary.filter(|_| self.boundaries.len() < BOUNDARIES) {
-                    self.boundaries.push(boundary);
+                    match self.is_plain {
+                        true => part.nested = Some(boundary),
+                        false => self.boundaries.push(boundary),
+                    }
                 }
                 part.name_it(parameter(value, b"name"));
             }
             b"content-disposition" => part.name_it(parameter(value, b"filename")),
-            b"content-transfer-encoding" => {
+            b"content-transfer-encoding" if !self.is_plain => {
                 part.coding = match &value.to_ascii_lowercase()[..] {
                     b"base64" => Coding::Base64,
                     b"quoted-printable" => Coding::Quoted,
@@ -361,6 +391,10 @@ pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
             if let Some(one) = to.get(id) {
                 one.put_copy(buffer, true, value);
             }
+        }
+        Found::More => {
+            to.given_up += 1;
+            to.unseen = true;
         }
         Found::File(name) => to.begin_file(id, true, *name),
         Found::Data(bytes) => to.append_body(id, Buffer::FILE_DATA, true, bytes),

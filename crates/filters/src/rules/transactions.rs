@@ -220,9 +220,10 @@ impl Transactions {
         let full = had + take >= RULES_BODY_BYTES;
         let growing = if buffer == Buffer::FILE_DATA { &mut one.file_growing } else { &mut one.growing };
         growing[usize::from(!to_server)] = !full;
-        // A full inspection costs time in proportion to the body, so it is due when the body's length has quadrupled.
+        // A full inspection costs time in proportion to the body, so it is due when the body's length has quadrupled. The
+        // first bytes get one too: rules on the name of a file match with them.
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
-        if full || stage(had) != stage(had + take) {
+        if had == 0 || full || stage(had) != stage(had + take) {
             self.change(id, to_server);
         } else if !self.grown.contains(&(id, to_server)) {
             self.grown.push((id, to_server));

@@ -7,7 +7,7 @@ use crate::rules::row;
 use crate::tcp::assembler::Settings;
 use ::rules::RuleSet;
 use ::rules::engine::Verdict;
-use base::limits::{DECAP_PACKETS, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
+use base::limits::{DECAP_PACKETS, RULES_FILES, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::prelude::*;
 use std::net::Ipv4Addr;
@@ -73,6 +73,34 @@ fn no_byte_of_a_coded_body_passes_that_completes_a_match() {
     let body = coder.finish().unwrap();
     let at = body.windows(4).position(|four| four == b"EVIL").unwrap();
     check_body("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", &body, at + 3, true);
+}
+
+/// A rule on a name stops a file with its first byte, not once the file has grown.
+#[test]
+fn no_byte_of_a_file_passes_that_its_name_stops() {
+    let rules = "drop http any any -> any any (msg:\"down\"; flow:to_client; fileext:\"exe\"; sid:1;)\n\
+                 drop http any any -> any any (msg:\"up\"; flow:to_server; fileext:\"php\"; sid:2;)\n";
+    let mut conversation = talk();
+    conversation.send(0, b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    conversation
+        .send(1, b"HTTP/1.1 200 OK\r\nContent-Disposition: attachment; filename=a.exe\r\nContent-Length: 3900\r\n\r\n");
+    for _ in 0..39 {
+        conversation.send(1, &[b'z'; 100]);
+    }
+    let outcome = through(&conversation.frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (5, 1));
+    let mut conversation = talk();
+    let head =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
+    conversation.send(0, head.as_bytes());
+    conversation.send(0, b"--b\r\nContent-Disposition: form-data; name=f; filename=a.php\r\n\r\n");
+    for _ in 0..10 {
+        conversation.send(0, &[b'z'; 100]);
+    }
+    let outcome = through(&conversation.frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (5, 1));
 }
 
 /// 1 MiB in single bytes, with rules that wait for more.
@@ -259,6 +287,25 @@ fn a_threshold_dropped_before_its_count() {
     }
 }
 
+/// A form with more files in a segment than rules inspect by themselves. Either way the loss is counted.
+#[test]
+fn files_that_run_together_are_counted() {
+    let part = "--b\r\nContent-Disposition: form-data; name=f; filename=a\r\n\r\nx\r\n";
+    let head =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n";
+    let counters = |files: usize, fail: &str| {
+        let mut conversation = talk();
+        conversation.send(0, head.as_bytes()).send(0, part.repeat(files).as_bytes());
+        let outcome = through(&conversation.frames, BODY_RULES, &[("fail", fail)]);
+        let counters = outcome.counters("ips");
+        let stopped = counters.drops.get("its rules took too much work");
+        (stopped, counters.events.get("frames with messages that rules did not see"))
+    };
+    assert_eq!(counters(RULES_FILES, "closed"), (0, 0));
+    assert_eq!(counters(RULES_FILES + 2, "closed"), (1, 1));
+    assert_eq!(counters(RULES_FILES + 2, "open"), (0, 1));
+}
+
 /// Rules over frames that are replaced at the sixth frame.
 static CHANGING: Kind = Kind::new("changing", "has other rules from the sixth frame on", |params, _| {
     let rules = [
@@ -297,6 +344,46 @@ impl Filter for Changing {
         }
         Ok(Status::Done)
     }
+}
+
+/// Stops the flow of each frame, and counts the memory of flows before and after that.
+static STOPPING: Kind = Kind::new("stopping", "stops all flows", |params, _| {
+    let set = RuleSet::read(BODY_RULES, &Default::default()).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+    let settings = Settings { doubts: false, ..Settings::default() };
+    Ok(Instance::filter(Stopping(Inspector::with(Arc::new(set), Origins::new(params), settings))))
+})
+.takes(&[Type::Frame])
+.gives_records(&row::SCHEMA)
+.mode(Mode::Serial)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
+
+struct Stopping(Inspector);
+
+impl Filter for Stopping {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.0.begin_batch();
+        for place in places(batch.live()) {
+            self.0.frame(batch.block(place), cx);
+            if batch.block(place).len > 500 {
+                cx.count("before", self.0.kept_bytes() as u64);
+                self.0.stop_last(cx);
+                cx.count("after", self.0.kept_bytes() as u64);
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+/// Stopped flows are the last to be evicted: their memory would push out all others.
+#[test]
+fn a_stopped_flow_keeps_no_memory() {
+    let mut conversation = talk();
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n";
+    conversation.send(0, &[&head[..], &[b'x'; 1000]].concat());
+    let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&STOPPING, &[]).run();
+    let events = &outcome.counters("stopping").events;
+    assert!(events.get("before") > 1000);
+    assert_eq!(events.get("after"), 0);
 }
 
 #[test]

@@ -11,6 +11,7 @@ fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
         }
         Found::File(name) => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
         Found::Data(bytes) => found.last_mut().unwrap().extend(bytes.iter().map(|byte| char::from(*byte))),
+        Found::More => found.push("more".to_string()),
         Found::Head | Found::End => {}
     };
     bytes.chunks(size).for_each(|piece| mime.feed(piece, &mut see));
@@ -46,6 +47,23 @@ fn attachments() {
     check("Content-Transfer-Encoding: base64\n\nYQ==\n", &["content-transfer-encoding=base64", "?: a"]);
 }
 
+/// A head without an end must not take memory without an end, and is still parsed behind the bound.
+#[test]
+fn a_head_without_an_end_is_bounded() {
+    let many = "to:\n".repeat(HEAD_BYTES / FIELD_BYTES);
+    let found = read(Mime::default(), format!("{many}Content-Type: x; name=a\n\nbytes").as_bytes(), 1000);
+    let fields = found.iter().filter(|one| *one == "to=").count();
+    assert_eq!(fields, HEAD_BYTES / (FIELD_BYTES + 3));
+    assert_eq!(found[fields..], ["more", "a: bytes"]);
+    let mut mime = Mime::default();
+    mime.feed(b"Subject: a\n", &mut |_| {});
+    (0..100_000).for_each(|_| mime.feed(b" b\n", &mut |_| {}));
+    assert!(mime.kept_bytes() <= 2 * LINE_BYTES, "{}", mime.kept_bytes());
+    let mut to = Transactions::default();
+    put(&Found::More, 0, &mut to);
+    assert_eq!((to.given_up, to.unseen), (1, true));
+}
+
 /// One boundary may be a prefix of another, and parts may be nested.
 #[test]
 fn parts_within_parts() {
@@ -79,6 +97,36 @@ fn forms() {
     for size in [1, 5, form.len()] {
         assert_eq!(read(Mime::form(b"b".to_vec()), form, size), ["C:\\a.txt: \r\ncontent"]);
     }
+}
+
+/// Servers store the files of a form as they are, whatever their heads say.
+#[test]
+fn files_of_forms_are_not_decoded() {
+    let disposition = "Content-Disposition: form-data; name=\"f\"; filename=\"a.php\"\r\n";
+    for (field, body) in [
+        ("Content-Transfer-Encoding: base64\r\n", "<?php evil"),
+        ("Content-Transfer-Encoding: quoted-printable\r\n", "<?php =65vil"),
+        (
+            "Content-Type: message/rfc822\r\n",
+            "Content-Type: x; name=b\r\nContent-Transfer-Encoding: base64\r\n\r\n<?php evil",
+        ),
+        ("Content-Type: multipart/mixed; boundary=x\r\n", "--x\r\n\r\n<?php evil\r\n--x--"),
+        ("Content-Type: multipart/mixed; boundary=x\r\n--x\r\n", "<?php evil"),
+    ] {
+        for head in [format!("{disposition}{field}"), format!("{field}{disposition}")] {
+            let form = format!("--b\r\n{head}\r\n{body}\r\n--b--");
+            for size in [1, 5, form.len()] {
+                let found = read(Mime::form(b"b".to_vec()), form.as_bytes(), size);
+                assert_eq!(found, [format!("a.php: {body}")], "by {size}");
+            }
+        }
+    }
+    // Parts without a name may hold files (RFC 7578, 4.3), and other messages are coded as mails are.
+    let mixed = "--b\r\nContent-Disposition: form-data; name=f\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n\
+                 --x\r\nContent-Disposition: file; filename=a\r\n\r\none\r\n--x--\r\n--b--";
+    assert_eq!(read(Mime::form(b"b".to_vec()), mixed.as_bytes(), 9), ["a: one"]);
+    let coded = format!("--b\r\n{disposition}Content-Transfer-Encoding: base64\r\n\r\naGFsbG8=\r\n--b--");
+    assert_eq!(read(Mime::parts(b"b".to_vec()), coded.as_bytes(), 9), ["a.php: hallo"]);
 }
 
 proptest::proptest! {
