@@ -107,7 +107,7 @@ impl Connection {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let at = usize::from(!to_server);
         if gap && !self.sides[at].lost {
-            self.lose(at, to);
+            self.lose(at, to, false);
         }
         if self.sides[at].lost {
             return;
@@ -132,9 +132,10 @@ impl Connection {
         self.sides.iter().map(side).sum::<usize>() + bodies
     }
 
-    /// Gives up a side: frame boundaries are lost.
-    fn lose(&mut self, at: usize, to: &mut Transactions) {
+    /// Gives up a side: frame boundaries are lost. `unseen`: though all its bytes came.
+    fn lose(&mut self, at: usize, to: &mut Transactions, unseen: bool) {
         to.given_up += 1;
+        to.unseen |= unseen;
         self.sides[at] = Side { lost: true, ..Side::default() };
     }
 
@@ -179,7 +180,7 @@ impl Connection {
         let is_data = header.kind == kind::DATA;
         if header.length > HTTP2_HEAD_BYTES && !is_data {
             if matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION) {
-                self.lose(at, to);
+                self.lose(at, to, true);
                 return None;
             }
             side.skip = header.length;
@@ -277,7 +278,7 @@ impl Connection {
                 }
             }
             kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION => {
-                let Some((fields, promised)) = header.fields(contents) else { return self.lose(at, to) };
+                let Some((fields, promised)) = header.fields(contents) else { return self.lose(at, to, true) };
                 if header.kind == kind::HEADERS && header.has(flag::PRIORITY) {
                     let weight = contents.get(4 + usize::from(header.has(flag::PADDED)));
                     put(Number::HTTP2_PRIORITY, weight.map(|weight| u64::from(*weight)));
@@ -285,12 +286,12 @@ impl Connection {
                 let side = &mut self.sides[at];
                 match (header.kind, side.fields) {
                     (kind::CONTINUATION, Some((stream, _))) if stream == header.stream => {}
-                    (kind::CONTINUATION, _) | (_, Some(_)) => return self.lose(at, to),
+                    (kind::CONTINUATION, _) | (_, Some(_)) => return self.lose(at, to, true),
                     (kind::PUSH_PROMISE, None) => side.fields = Some((promised, false)),
                     _ => side.fields = Some((header.stream, header.has(flag::END_STREAM))),
                 }
                 if side.block.len() + fields.len() > HTTP2_HEAD_BYTES {
-                    return self.lose(at, to);
+                    return self.lose(at, to, true);
                 }
                 side.block.extend_from_slice(fields);
                 if header.has(flag::END_HEADERS) {
@@ -328,7 +329,7 @@ impl Connection {
         }
         to.change(id, to_server);
         if !is_whole {
-            return self.lose(at, to);
+            return self.lose(at, to, true);
         }
         if ends {
             self.end(stream, to_server, to);
@@ -348,6 +349,7 @@ impl Connection {
             *body = match Coded::new(encoding, *first, RULES_BODY_BYTES) {
                 Some(_) if coded >= CODED_BODIES => {
                     to.given_up += 1;
+                    to.unseen = true;
                     Body::Plain
                 }
                 Some(coded) => Body::Coded(Box::new(coded)),
@@ -463,6 +465,20 @@ mod tests {
             assert_eq!(stream.first(Buffer::FRAME_HTTP2_HDR, false).is_some(), frames);
             assert_eq!(to.given_up, 0);
         }
+    }
+
+    /// Rules do not see the decoded bytes of one body too many.
+    #[test]
+    fn a_coded_body_too_many_is_unseen() {
+        let response = head(&[(":status", "200"), ("content-encoding", "gzip")]);
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        for number in 0..=CODED_BODIES as u8 {
+            assert!(!to.unseen, "{number}");
+            let stream = 2 * number + 1;
+            let head = frame(kind::HEADERS, flag::END_HEADERS, stream, &response);
+            say(&mut connection, &[head, frame(kind::DATA, 0, stream, &[0x1f, 0x8b, 8])].concat(), false, 99, &mut to);
+        }
+        assert_eq!((to.given_up, to.unseen), (1, true));
     }
 
     /// A query in a path, and a response in a body.

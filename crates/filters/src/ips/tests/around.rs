@@ -195,6 +195,36 @@ fn what_was_forgotten_does_not_come_again() {
     assert_eq!(run(&conversation, &[("recall", "1M")]).counters("ips").drops.get("contradicts one that passed"), 2);
 }
 
+const HTTP2_RULES: &str = "drop http any any -> any any (msg:\"uri\"; http.uri; content:\"/evil\"; sid:1;)\n\
+     drop http any any -> any any (msg:\"up\"; http.method; content:\"POST\"; http.request_body; content:\"evil\"; sid:2;)\n\
+     drop http any any -> any any (msg:\"name\"; flow:to_client; fileext:\"exe\"; sid:3;)\n";
+
+fn http2_frame(kind: u8, flags: u8, stream: u8, contents: &[u8]) -> Vec<u8> {
+    [&(contents.len() as u32).to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], contents].concat()
+}
+
+fn http2_head(fields: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+/// A head that is longer than what is read: the rest of the client's bytes is not inspected.
+#[test]
+fn a_head_of_http2_that_is_too_long_does_not_pass() {
+    let front = http2_head(&[(":method", "GET"), (":path", "/ok")]);
+    let mut conversation = talk();
+    let first = [packet::http2::PREFACE, &http2_frame(1, 1, 1, &front)].concat();
+    conversation.send(0, &first);
+    for _ in 0..9 {
+        conversation.send(0, &http2_frame(9, 0, 1, &[0; 16_000]));
+    }
+    conversation.send(0, &http2_frame(1, 5, 3, &http2_head(&[(":method", "GET"), (":path", "/evil")])));
+    let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("its rules took too much work")), (3 + 9, 1));
+    assert_eq!(counters.events.get("messages of rules given up"), 1);
+}
+
 /// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {
