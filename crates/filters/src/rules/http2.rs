@@ -32,6 +32,8 @@ const CODED_BODIES: usize = 16;
 pub(super) struct Connection {
     sides: [Side; 2],
     streams: BTreeMap<u32, Stream>,
+    /// The highest stream that was forgotten because its transaction was evicted.
+    forgotten: u32,
     field: FieldText,
     /// The connection carries DNS.
     pub is_dns: bool,
@@ -192,7 +194,7 @@ impl Connection {
             return None;
         }
         let contents = &contents[..contents.len().min(header.length)];
-        let id = self.transaction(header.stream, to)?;
+        let id = self.transaction(header.stream, header.kind, to);
         if let Some(one) = to.get(id) {
             one.put_number(Number::HTTP2_FRAMETYPE, to_server, header.kind.into());
         }
@@ -224,24 +226,32 @@ impl Connection {
         Some(Header::BYTES + header.length)
     }
 
-    /// The transaction of a stream. Each frame of stream 0 gets its own.
-    fn transaction(&mut self, stream: u32, to: &mut Transactions) -> Option<u64> {
-        if stream == 0 {
-            let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
-            one.complete = [true; 2];
-            return Some(one.id);
+    /// The transaction of a stream. Each frame of stream 0 gets its own, and so does a frame that opens no stream.
+    fn transaction(&mut self, stream: u32, of: u8, to: &mut Transactions) -> u64 {
+        let known = self.streams.get(&stream).map(|known| known.id);
+        if let Some(known) = known.filter(|id| to.find(*id).is_some()) {
+            return known;
         }
-        if let Some(known) = self.streams.get(&stream)
-            && to.get(known.id).is_some()
-        {
-            return Some(known.id);
+        let opens = stream > 0 && !matches!(of, kind::PRIORITY | kind::WINDOW_UPDATE | kind::RST_STREAM);
+        if opens {
+            // Rules do not see these bytes together with those that were evicted.
+            to.unseen |= known.is_some() || stream <= self.forgotten;
+        }
+        let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
+        let id = one.id;
+        if !opens {
+            one.complete = [true; 2];
+            return id;
         }
         if self.streams.len() >= RULES_TRANSACTIONS {
-            self.streams.retain(|_, stream| to.find(stream.id).is_some());
+            self.streams.retain(|number, stream| {
+                let stays = to.find(stream.id).is_some();
+                self.forgotten = self.forgotten.max(if stays { 0 } else { *number });
+                stays
+            });
         }
-        let id = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 }).id;
         self.streams.insert(stream, Stream { id, sides: Default::default() });
-        Some(id)
+        id
     }
 
     fn contents(&mut self, header: Header, contents: &[u8], id: u64, to_server: bool, to: &mut Transactions) {
@@ -311,7 +321,7 @@ impl Connection {
         let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut add = |field: &mut FieldText| fields.push((field.name.clone(), field.value.clone()));
         let is_whole = side.table.each_field(&block, &mut self.field, &mut add).is_some();
-        let Some(id) = self.transaction(stream, to) else { return };
+        let id = self.transaction(stream, kind::HEADERS, to);
         if let Some(one) = to.get(id) {
             for size in sizes(&block) {
                 one.put_number(Number::HTTP2_SIZE_UPDATE, to_server, size);

@@ -225,6 +225,31 @@ fn a_head_of_http2_that_is_too_long_does_not_pass() {
     assert_eq!(counters.events.get("messages of rules given up"), 1);
 }
 
+/// A client that evicts its own request does not get its body past the rules.
+#[test]
+fn other_streams_do_not_hide_what_passed() {
+    let post = http2_head(&[(":method", "POST"), (":path", "/up")]);
+    for (kind, reason) in [(1, "its rules took too much work"), (2, "stopped by a rule"), (8, "stopped by a rule")] {
+        for number in [70u8, 100] {
+            let mut conversation = talk();
+            conversation.send(0, &[packet::http2::PREFACE, &http2_frame(1, 4, 1, &post)].concat());
+            for stream in 0..number {
+                let contents = match kind {
+                    1 => &post[..],
+                    2 => &[0, 0, 0, 0, 16],
+                    _ => &[0, 0, 0, 16],
+                };
+                conversation.send(0, &http2_frame(kind, 4, 3 + 2 * stream, contents));
+            }
+            conversation.send(0, &http2_frame(0, 1, 1, b"an evil body"));
+            let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+            let counters = outcome.counters("ips");
+            let passed = 3 + 1 + u64::from(number);
+            assert_eq!((counters.blocks_rejected, counters.drops.get(reason)), (passed, 1), "{kind} {number}");
+        }
+    }
+}
+
 /// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {
