@@ -25,6 +25,9 @@ const SETTINGS: [Number; 6] = [
     Number::HTTP2_SETTING_6,
 ];
 
+/// Most numbers of one kind that frames of one stream and side note.
+const NOTED: usize = 256;
+
 /// Most bodies of one connection decoded at a time.
 const CODED_BODIES: usize = 16;
 
@@ -195,8 +198,9 @@ impl Connection {
         }
         let contents = &contents[..contents.len().min(header.length)];
         let id = self.transaction(header.stream, header.kind, to);
-        if let Some(one) = to.get(id) {
-            one.put_number(Number::HTTP2_FRAMETYPE, to_server, header.kind.into());
+        // Rules need no new look at each frame of a body.
+        if note(id, Number::HTTP2_FRAMETYPE, to_server, header.kind.into(), to) || to.frames {
+            to.change(id, to_server);
         }
         if to.frames
             && let Some(one) = to.get(id)
@@ -205,7 +209,6 @@ impl Connection {
             one.put_copy(Buffer::FRAME_HTTP2_DATA, to_server, contents);
             one.put_copy(Buffer::FRAME_HTTP2_PDU, to_server, &bytes[..Header::BYTES + contents.len()]);
         }
-        to.change(id, to_server);
         if is_data {
             let padding = if header.has(flag::PADDED) { contents.first().copied().map_or(0, usize::from) } else { 0 };
             let front = usize::from(header.has(flag::PADDED) && header.length > 0);
@@ -277,8 +280,15 @@ impl Connection {
                     to.complete(id, false);
                 }
             }
-            kind::PRIORITY => put(Number::HTTP2_PRIORITY, contents.get(4).map(|weight| u64::from(*weight))),
-            kind::WINDOW_UPDATE => put(Number::HTTP2_WINDOW, number(0).map(|window| window & 0x7fff_ffff)),
+            kind::PRIORITY | kind::WINDOW_UPDATE => {
+                let (name, value) = match header.kind {
+                    kind::PRIORITY => (Number::HTTP2_PRIORITY, contents.get(4).map(|weight| u64::from(*weight))),
+                    _ => (Number::HTTP2_WINDOW, number(0).map(|window| window & 0x7fff_ffff)),
+                };
+                if value.is_some_and(|value| note(id, name, to_server, value, to)) {
+                    to.change(id, to_server);
+                }
+            }
             kind::SETTINGS => {
                 for &[high, low, ref value @ ..] in contents.as_chunks::<6>().0 {
                     let setting = usize::from(u16::from_be_bytes([high, low]));
@@ -398,6 +408,21 @@ impl Connection {
     }
 }
 
+/// Adds a number if the transaction does not have it yet. Returns whether it was added.
+fn note(id: u64, name: Number, to_server: bool, value: u64, to: &mut Transactions) -> bool {
+    let Some(one) = to.get(id) else { return false };
+    if one.numbers(name, to_server).any(|known| known == value) {
+        return false;
+    }
+    let fits = one.numbers(name, to_server).count() < NOTED;
+    if fits {
+        one.put_number(name, to_server, value);
+    } else {
+        to.given_up += 1;
+    }
+    fits
+}
+
 #[cfg(test)]
 mod tests {
     use super::head::URL_SAFE;
@@ -475,6 +500,34 @@ mod tests {
             assert_eq!(stream.first(Buffer::FRAME_HTTP2_HDR, false).is_some(), frames);
             assert_eq!(to.given_up, 0);
         }
+    }
+
+    /// Rules look at a body as it grows, but not at all of it for each frame.
+    #[test]
+    fn frames_that_bring_nothing_new_are_cheap() {
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        let response = frame(kind::HEADERS, flag::END_HEADERS, 1, &head(&[(":status", "200")]));
+        say(&mut connection, &response, false, 99, &mut to);
+        say(&mut connection, &frame(kind::DATA, 0, 1, &vec![b'x'; RULES_BODY_BYTES]), false, 1 << 17, &mut to);
+        let id = to.last().unwrap().id;
+        assert_eq!(std::mem::take(&mut to.changed), [(id, false)]);
+        for _ in 0..50 {
+            say(&mut connection, &frame(kind::DATA, 0, 1, b"x"), false, 99, &mut to);
+        }
+        assert!(to.changed.is_empty());
+        for number in 0..50 + NOTED as u32 {
+            let window = frame(kind::WINDOW_UPDATE, 0, 1, &number.to_be_bytes());
+            for is_new in [number < NOTED as u32, false] {
+                to.changed.clear();
+                say(&mut connection, &window, false, 99, &mut to);
+                assert_eq!(!to.changed.is_empty(), is_new, "{number}");
+            }
+        }
+        let one = to.last().unwrap();
+        let kinds = [kind::HEADERS, kind::DATA, kind::WINDOW_UPDATE].map(u64::from);
+        assert_eq!(one.numbers(Number::HTTP2_FRAMETYPE, false).collect::<Vec<_>>(), kinds);
+        assert_eq!(one.numbers(Number::HTTP2_WINDOW, false).count(), NOTED);
+        assert_eq!(to.given_up, 100);
     }
 
     /// Rules do not see the decoded bytes of one body too many.
