@@ -63,6 +63,14 @@ struct Side {
 struct Stream {
     id: u64,
     sides: [Body; 2],
+    /// By side: the file name of the body, until the body begins.
+    names: [Option<Vec<u8>>; 2],
+}
+
+impl Stream {
+    fn new(id: u64) -> Stream {
+        Stream { id, sides: Default::default(), names: Default::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +113,7 @@ impl Connection {
         let id = one.id;
         put_head(one, true, &fields);
         to.complete(id, true);
-        connection.streams.insert(1, Stream { id, sides: Default::default() });
+        connection.streams.insert(1, Stream::new(id));
         connection
     }
 
@@ -134,7 +142,8 @@ impl Connection {
         let side = |side: &Side| side.bytes.capacity() + side.block.capacity() + side.table.bytes();
         let body = |body: &Body| if let Body::Coded(coded) = body { coded.bytes() } else { 0 };
         let bodies = self.streams.values().flat_map(|stream| &stream.sides).map(body).sum::<usize>();
-        self.sides.iter().map(side).sum::<usize>() + bodies
+        let names = self.streams.values().flat_map(|stream| stream.names.iter().flatten()).map(Vec::len).sum::<usize>();
+        self.sides.iter().map(side).sum::<usize>() + bodies + names
     }
 
     /// Gives up a side: frame boundaries are lost. `unseen`: though all its bytes came.
@@ -253,7 +262,7 @@ impl Connection {
                 stays
             });
         }
-        self.streams.insert(stream, Stream { id, sides: Default::default() });
+        self.streams.insert(stream, Stream::new(id));
         id
     }
 
@@ -336,7 +345,10 @@ impl Connection {
             for size in sizes(&block) {
                 one.put_number(Number::HTTP2_SIZE_UPDATE, to_server, size);
             }
-            put_head(one, to_server, &fields);
+            let name = put_head(one, to_server, &fields);
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.names[at] = name;
+            }
             if one.app == App::Doh2 {
                 self.is_dns = true;
             }
@@ -362,7 +374,15 @@ impl Connection {
         let coded: usize = self.streams.values().map(coded).sum();
         let Some(stream) = self.streams.get_mut(&header.stream) else { return };
         let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
-        let body = &mut stream.sides[usize::from(!to_server)];
+        let at = usize::from(!to_server);
+        if !bytes.is_empty()
+            && let Some(name) = stream.names[at].take()
+            && let Some(one) = to.get(stream.id)
+        {
+            one.put_copy(Buffer::FILE_NAME, to_server, &name);
+            to.change(stream.id, to_server);
+        }
+        let body = &mut stream.sides[at];
         if let Body::Fresh(encoding) = body
             && let Some(first) = bytes.first()
         {

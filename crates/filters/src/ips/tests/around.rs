@@ -250,6 +250,20 @@ fn other_streams_do_not_hide_what_passed() {
     }
 }
 
+/// As for HTTP/1, the name of a file belongs to a body.
+#[test]
+fn a_head_of_http2_without_body_has_no_file() {
+    let request = http2_head(&[(":method", "GET"), (":path", "/x.exe")]);
+    let [unmodified, whole] = ["304", "200"].map(|status| http2_head(&[(":status", status)]));
+    let mut conversation = talk();
+    let first = [packet::http2::PREFACE, &http2_frame(1, 5, 1, &request), &http2_frame(1, 5, 3, &request)].concat();
+    conversation.send(0, &first).send(1, &http2_frame(4, 0, 0, b"")).send(1, &http2_frame(1, 5, 1, &unmodified));
+    conversation.send(1, &http2_frame(1, 4, 3, &whole)).send(1, &http2_frame(0, 0, 3, b"MZ"));
+    let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 4, 1));
+}
+
 /// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {
