@@ -264,6 +264,44 @@ fn a_head_of_http2_without_body_has_no_file() {
     assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 4, 1));
 }
 
+/// Pieces with their sides, how many of them pass, and why the next one does not.
+type Case<'a> = (&'a [(usize, &'a [u8])], u64, &'static str);
+
+/// A request stays a request behind empty lines, or behind a longer one that shows no known method.
+#[test]
+fn what_comes_before_the_application_is_known_hides_no_request() {
+    let rules = "drop http any any -> any any (msg:\"uri\"; http.uri; content:\"/evil\"; sid:1;)\n";
+    let evil = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
+    let answer = b"HTTP/1.1 405 No\r\nContent-Length: 2\r\n\r\nok";
+    let (stopped, unseen) = ("stopped by a rule", "its rules took too much work");
+    let ends = b"\r\n".repeat(130);
+    let unknown = |bytes: usize| {
+        let head = format!("FOO /x HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n");
+        [head.as_bytes(), &vec![b'x'; bytes]].concat()
+    };
+    let [short, long] = [300, 40_000].map(unknown);
+    let early = [&short[..], evil].concat();
+    let cases: [Case; 5] = [
+        (&[(0, &[&ends[..], evil].concat())], 0, stopped),
+        (&[(0, &ends), (0, &ends), (0, evil)], 2, stopped),
+        (&[(0, &short), (1, answer), (0, evil)], 2, stopped),
+        // The request has passed before the answer shows the application.
+        (&[(0, &early), (1, answer)], 1, stopped),
+        (&[(0, &long), (0, evil), (1, answer)], 2, unseen),
+    ];
+    for (number, (pieces, passed, reason)) in cases.into_iter().enumerate() {
+        let mut conversation = talk();
+        for (side, bytes) in pieces {
+            conversation.send(*side, bytes);
+        }
+        let outcome = through(&conversation.frames, rules, &[]);
+        let counters = outcome.counters("ips");
+        assert_eq!((counters.blocks_rejected, counters.drops.get(reason)), (3 + passed, 1), "{number}");
+        let missed = counters.events.get("bytes of rules before their application was known");
+        assert_eq!(missed > 0, reason == unseen, "{number}");
+    }
+}
+
 /// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {
