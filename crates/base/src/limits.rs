@@ -403,6 +403,9 @@ pub const RULES_WAITING: usize = 64;
 /// First bytes of each direction of a stream that rules see.
 pub const RULES_STREAM_BYTES: u64 = 1 << 20;
 
+/// First bytes of each direction that rules keep until they know the application.
+pub const RULES_EARLY_BYTES: usize = 16 << 10;
+
 /// First bytes of a body or of a file that rules see.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 

@@ -4,18 +4,19 @@
 use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
+use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
 use packet::frame::protocol;
 use rules::names::{App, Buffer};
 
-/// Bytes kept per side until the application is detected.
+/// First bytes of a side that decide.
 const PREFIX_BYTES: usize = 256;
 
 /// The parser of a flow's application.
 pub(super) enum Application {
     /// Not detected yet: the first bytes of each side.
-    Fresh([Vec<u8>; 2]),
+    Fresh([Prefix; 2]),
     Http(Box<Http>),
     Http2(Box<http2::Connection>),
     WebSocket(Box<websocket::Connection>),
@@ -34,6 +35,36 @@ pub(super) enum Application {
     Krb5(Box<small::Krb5>),
     /// An application without a parser.
     Other,
+}
+
+/// What a side sent before the application was detected.
+#[derive(Default)]
+pub(super) struct Prefix {
+    bytes: Vec<u8>,
+    /// Number of bytes behind them, which were not kept.
+    missed: u64,
+}
+
+impl Prefix {
+    /// Keeps bytes up to the limit.
+    fn add(&mut self, bytes: &[u8], to_server: bool) {
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        // Servers ignore empty lines before a request: two bytes stand for all of them.
+        let ends = match to_server && self.bytes.iter().all(is_end) {
+            true => bytes.iter().take_while(|byte| is_end(byte)).count(),
+            false => 0,
+        };
+        let bytes = &bytes[ends.saturating_sub(2_usize.saturating_sub(self.bytes.len()))..];
+        let room = if self.missed > 0 { 0 } else { RULES_EARLY_BYTES.saturating_sub(self.bytes.len()) };
+        let kept = bytes.len().min(room);
+        self.bytes.extend_from_slice(&bytes[..kept]);
+        self.missed += (bytes.len() - kept) as u64;
+    }
+
+    /// The bytes that decide.
+    fn front(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(PREFIX_BYTES)]
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +87,7 @@ impl Application {
 
     /// Is no byte known yet?
     pub fn is_new(&self) -> bool {
-        matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(Vec::is_empty))
+        matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(|prefix| prefix.bytes.is_empty()))
     }
 
     /// Did an SMTP client continue in plain text after STARTTLS was accepted? Reports it once.
@@ -81,19 +112,17 @@ impl Application {
     ) -> Option<App> {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
-            let bytes = cx.rings.bytes(block);
-            let take = bytes.len().min(PREFIX_BYTES.saturating_sub(prefixes[side].len()));
-            let had = prefixes[side].len();
-            prefixes[side].extend_from_slice(&bytes[..take]);
-            let app = match says(&prefixes[side], side == 0, flow) {
+            let (had, missed) = (prefixes[side].bytes.len(), prefixes[side].missed);
+            prefixes[side].add(cx.rings.bytes(block), side == 0);
+            let app = match says(prefixes[side].front(), side == 0, flow) {
                 Says::Is(app) => app,
-                Says::No if !prefixes[1 - side].is_empty() || block.has(Flags::LAST) => {
+                Says::No if !prefixes[1 - side].bytes.is_empty() || block.has(Flags::LAST) => {
                     // The other side had its chance to show the application.
                     App::Unknown
                 }
                 Says::No | Says::More => {
                     // A long greeting decides nothing: its parser may still identify the application.
-                    if prefixes.iter().all(|prefix| prefix.len() >= PREFIX_BYTES) {
+                    if prefixes.iter().all(|prefix| prefix.bytes.len() >= PREFIX_BYTES) {
                         odd.push("applayer_proto_detection_skipped");
                         *self = Application::Other;
                     }
@@ -101,14 +130,17 @@ impl Application {
                 }
             };
             let prefixes = std::mem::take(prefixes);
-            odd.extend(agrees(app, &prefixes[1 - side], side == 1, flow));
-            if side == 1 && prefixes[0].is_empty() && matches!(app, App::Http1 | App::Tls) {
+            odd.extend(agrees(app, prefixes[1 - side].front(), side == 1, flow));
+            if side == 1 && prefixes[0].bytes.is_empty() && matches!(app, App::Http1 | App::Tls) {
                 odd.push("applayer_wrong_direction_first_data");
             }
             *self = Application::of(app, flow);
             let mut changed = None;
             // Replay kept bytes: first the other side's, then this side's from before the current block.
-            for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
+            let other = &prefixes[1 - side];
+            for (number, prefix, missed) in
+                [(1 - side, &other.bytes[..], other.missed), (side, &prefixes[side].bytes[..had], missed)]
+            {
                 if !prefix.is_empty()
                     && let Some(copy) = cx.rings.append_copy(cx.own, &[prefix])
                 {
@@ -116,13 +148,21 @@ impl Application {
                     copy.class = Class::of_stream(block.class.connection(), number as u8);
                     copy.set_flags(Flags::FIRST);
                     changed = self.feed_known(&copy, flow, shared, cx, to, odd).or(changed);
+                    if missed > 0 && app != App::Unknown {
+                        to.unseen = true;
+                        cx.count("bytes of rules before their application was known", missed);
+                        let mut gap = copy.part(copy.len, 0);
+                        gap.set_wire(u32::try_from(missed).unwrap_or(u32::MAX));
+                        gap.set_flags(Flags::GAP_BEFORE);
+                        changed = self.feed_known(&gap, flow, shared, cx, to, odd).or(changed);
+                    }
                 }
             }
             let mut block = *block;
             if had > 0 {
                 let flags = block.flags();
                 block.set_flags(Flags::NONE);
-                for flag in [Flags::LAST, Flags::TRUNCATED] {
+                for flag in [Flags::LAST, Flags::TRUNCATED, Flags::GAP_BEFORE] {
                     if flags.has(flag) {
                         block.add_flags(flag);
                     }
@@ -249,7 +289,7 @@ impl Application {
     /// Memory that peers control, in bytes.
     pub fn kept_bytes(&self) -> usize {
         match self {
-            Application::Fresh(prefixes) => prefixes.iter().map(Vec::capacity).sum(),
+            Application::Fresh(prefixes) => prefixes.iter().map(|prefix| prefix.bytes.capacity()).sum(),
             Application::Http(http) => http.kept_bytes(),
             Application::Dns(dns) => dns.kept_bytes(),
             Application::Tls(tls) => tls.kept_bytes(),

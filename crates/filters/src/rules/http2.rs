@@ -25,6 +25,9 @@ const SETTINGS: [Number; 6] = [
     Number::HTTP2_SETTING_6,
 ];
 
+/// Most numbers of one kind that frames of one stream and side note.
+const NOTED: usize = 256;
+
 /// Most bodies of one connection decoded at a time.
 const CODED_BODIES: usize = 16;
 
@@ -32,6 +35,8 @@ const CODED_BODIES: usize = 16;
 pub(super) struct Connection {
     sides: [Side; 2],
     streams: BTreeMap<u32, Stream>,
+    /// The highest stream that was forgotten because its transaction was evicted.
+    forgotten: u32,
     field: FieldText,
     /// The connection carries DNS.
     pub is_dns: bool,
@@ -58,6 +63,14 @@ struct Side {
 struct Stream {
     id: u64,
     sides: [Body; 2],
+    /// By side: the file name of the body, until the body begins.
+    names: [Option<Vec<u8>>; 2],
+}
+
+impl Stream {
+    fn new(id: u64) -> Stream {
+        Stream { id, sides: Default::default(), names: Default::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,14 +113,14 @@ impl Connection {
         let id = one.id;
         put_head(one, true, &fields);
         to.complete(id, true);
-        connection.streams.insert(1, Stream { id, sides: Default::default() });
+        connection.streams.insert(1, Stream::new(id));
         connection
     }
 
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let at = usize::from(!to_server);
         if gap && !self.sides[at].lost {
-            self.lose(at, to);
+            self.lose(at, to, false);
         }
         if self.sides[at].lost {
             return;
@@ -129,12 +142,14 @@ impl Connection {
         let side = |side: &Side| side.bytes.capacity() + side.block.capacity() + side.table.bytes();
         let body = |body: &Body| if let Body::Coded(coded) = body { coded.bytes() } else { 0 };
         let bodies = self.streams.values().flat_map(|stream| &stream.sides).map(body).sum::<usize>();
-        self.sides.iter().map(side).sum::<usize>() + bodies
+        let names = self.streams.values().flat_map(|stream| stream.names.iter().flatten()).map(Vec::len).sum::<usize>();
+        self.sides.iter().map(side).sum::<usize>() + bodies + names
     }
 
-    /// Gives up a side: frame boundaries are lost.
-    fn lose(&mut self, at: usize, to: &mut Transactions) {
+    /// Gives up a side: frame boundaries are lost. `unseen`: though all its bytes came.
+    fn lose(&mut self, at: usize, to: &mut Transactions, unseen: bool) {
         to.given_up += 1;
+        to.unseen |= unseen;
         self.sides[at] = Side { lost: true, ..Side::default() };
     }
 
@@ -179,7 +194,7 @@ impl Connection {
         let is_data = header.kind == kind::DATA;
         if header.length > HTTP2_HEAD_BYTES && !is_data {
             if matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION) {
-                self.lose(at, to);
+                self.lose(at, to, true);
                 return None;
             }
             side.skip = header.length;
@@ -191,9 +206,10 @@ impl Connection {
             return None;
         }
         let contents = &contents[..contents.len().min(header.length)];
-        let id = self.transaction(header.stream, to)?;
-        if let Some(one) = to.get(id) {
-            one.put_number(Number::HTTP2_FRAMETYPE, to_server, header.kind.into());
+        let id = self.transaction(header.stream, header.kind, to);
+        // Rules need no new look at each frame of a body.
+        if note(id, Number::HTTP2_FRAMETYPE, to_server, header.kind.into(), to) || to.frames {
+            to.change(id, to_server);
         }
         if to.frames
             && let Some(one) = to.get(id)
@@ -202,7 +218,6 @@ impl Connection {
             one.put_copy(Buffer::FRAME_HTTP2_DATA, to_server, contents);
             one.put_copy(Buffer::FRAME_HTTP2_PDU, to_server, &bytes[..Header::BYTES + contents.len()]);
         }
-        to.change(id, to_server);
         if is_data {
             let padding = if header.has(flag::PADDED) { contents.first().copied().map_or(0, usize::from) } else { 0 };
             let front = usize::from(header.has(flag::PADDED) && header.length > 0);
@@ -223,24 +238,32 @@ impl Connection {
         Some(Header::BYTES + header.length)
     }
 
-    /// The transaction of a stream. Each frame of stream 0 gets its own.
-    fn transaction(&mut self, stream: u32, to: &mut Transactions) -> Option<u64> {
-        if stream == 0 {
-            let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
-            one.complete = [true; 2];
-            return Some(one.id);
+    /// The transaction of a stream. Each frame of stream 0 gets its own, and so does a frame that opens no stream.
+    fn transaction(&mut self, stream: u32, of: u8, to: &mut Transactions) -> u64 {
+        let known = self.streams.get(&stream).map(|known| known.id);
+        if let Some(known) = known.filter(|id| to.find(*id).is_some()) {
+            return known;
         }
-        if let Some(known) = self.streams.get(&stream)
-            && to.get(known.id).is_some()
-        {
-            return Some(known.id);
+        let opens = stream > 0 && !matches!(of, kind::PRIORITY | kind::WINDOW_UPDATE | kind::RST_STREAM);
+        if opens {
+            // Rules do not see these bytes together with those that were evicted.
+            to.unseen |= known.is_some() || stream <= self.forgotten;
+        }
+        let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
+        let id = one.id;
+        if !opens {
+            one.complete = [true; 2];
+            return id;
         }
         if self.streams.len() >= RULES_TRANSACTIONS {
-            self.streams.retain(|_, stream| to.find(stream.id).is_some());
+            self.streams.retain(|number, stream| {
+                let stays = to.find(stream.id).is_some();
+                self.forgotten = self.forgotten.max(if stays { 0 } else { *number });
+                stays
+            });
         }
-        let id = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 }).id;
-        self.streams.insert(stream, Stream { id, sides: Default::default() });
-        Some(id)
+        self.streams.insert(stream, Stream::new(id));
+        id
     }
 
     fn contents(&mut self, header: Header, contents: &[u8], id: u64, to_server: bool, to: &mut Transactions) {
@@ -266,8 +289,15 @@ impl Connection {
                     to.complete(id, false);
                 }
             }
-            kind::PRIORITY => put(Number::HTTP2_PRIORITY, contents.get(4).map(|weight| u64::from(*weight))),
-            kind::WINDOW_UPDATE => put(Number::HTTP2_WINDOW, number(0).map(|window| window & 0x7fff_ffff)),
+            kind::PRIORITY | kind::WINDOW_UPDATE => {
+                let (name, value) = match header.kind {
+                    kind::PRIORITY => (Number::HTTP2_PRIORITY, contents.get(4).map(|weight| u64::from(*weight))),
+                    _ => (Number::HTTP2_WINDOW, number(0).map(|window| window & 0x7fff_ffff)),
+                };
+                if value.is_some_and(|value| note(id, name, to_server, value, to)) {
+                    to.change(id, to_server);
+                }
+            }
             kind::SETTINGS => {
                 for &[high, low, ref value @ ..] in contents.as_chunks::<6>().0 {
                     let setting = usize::from(u16::from_be_bytes([high, low]));
@@ -277,7 +307,7 @@ impl Connection {
                 }
             }
             kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION => {
-                let Some((fields, promised)) = header.fields(contents) else { return self.lose(at, to) };
+                let Some((fields, promised)) = header.fields(contents) else { return self.lose(at, to, true) };
                 if header.kind == kind::HEADERS && header.has(flag::PRIORITY) {
                     let weight = contents.get(4 + usize::from(header.has(flag::PADDED)));
                     put(Number::HTTP2_PRIORITY, weight.map(|weight| u64::from(*weight)));
@@ -285,12 +315,12 @@ impl Connection {
                 let side = &mut self.sides[at];
                 match (header.kind, side.fields) {
                     (kind::CONTINUATION, Some((stream, _))) if stream == header.stream => {}
-                    (kind::CONTINUATION, _) | (_, Some(_)) => return self.lose(at, to),
+                    (kind::CONTINUATION, _) | (_, Some(_)) => return self.lose(at, to, true),
                     (kind::PUSH_PROMISE, None) => side.fields = Some((promised, false)),
                     _ => side.fields = Some((header.stream, header.has(flag::END_STREAM))),
                 }
                 if side.block.len() + fields.len() > HTTP2_HEAD_BYTES {
-                    return self.lose(at, to);
+                    return self.lose(at, to, true);
                 }
                 side.block.extend_from_slice(fields);
                 if header.has(flag::END_HEADERS) {
@@ -310,12 +340,15 @@ impl Connection {
         let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         let mut add = |field: &mut FieldText| fields.push((field.name.clone(), field.value.clone()));
         let is_whole = side.table.each_field(&block, &mut self.field, &mut add).is_some();
-        let Some(id) = self.transaction(stream, to) else { return };
+        let id = self.transaction(stream, kind::HEADERS, to);
         if let Some(one) = to.get(id) {
             for size in sizes(&block) {
                 one.put_number(Number::HTTP2_SIZE_UPDATE, to_server, size);
             }
-            put_head(one, to_server, &fields);
+            let name = put_head(one, to_server, &fields);
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.names[at] = name;
+            }
             if one.app == App::Doh2 {
                 self.is_dns = true;
             }
@@ -328,7 +361,7 @@ impl Connection {
         }
         to.change(id, to_server);
         if !is_whole {
-            return self.lose(at, to);
+            return self.lose(at, to, true);
         }
         if ends {
             self.end(stream, to_server, to);
@@ -341,13 +374,22 @@ impl Connection {
         let coded: usize = self.streams.values().map(coded).sum();
         let Some(stream) = self.streams.get_mut(&header.stream) else { return };
         let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
-        let body = &mut stream.sides[usize::from(!to_server)];
+        let at = usize::from(!to_server);
+        if !bytes.is_empty()
+            && let Some(name) = stream.names[at].take()
+            && let Some(one) = to.get(stream.id)
+        {
+            one.put_copy(Buffer::FILE_NAME, to_server, &name);
+            to.change(stream.id, to_server);
+        }
+        let body = &mut stream.sides[at];
         if let Body::Fresh(encoding) = body
             && let Some(first) = bytes.first()
         {
             *body = match Coded::new(encoding, *first, RULES_BODY_BYTES) {
                 Some(_) if coded >= CODED_BODIES => {
                     to.given_up += 1;
+                    to.unseen = true;
                     Body::Plain
                 }
                 Some(coded) => Body::Coded(Box::new(coded)),
@@ -384,6 +426,21 @@ impl Connection {
             self.streams.remove(&stream);
         }
     }
+}
+
+/// Adds a number if the transaction does not have it yet. Returns whether it was added.
+fn note(id: u64, name: Number, to_server: bool, value: u64, to: &mut Transactions) -> bool {
+    let Some(one) = to.get(id) else { return false };
+    if one.numbers(name, to_server).any(|known| known == value) {
+        return false;
+    }
+    let fits = one.numbers(name, to_server).count() < NOTED;
+    if fits {
+        one.put_number(name, to_server, value);
+    } else {
+        to.given_up += 1;
+    }
+    fits
 }
 
 #[cfg(test)]
@@ -463,6 +520,48 @@ mod tests {
             assert_eq!(stream.first(Buffer::FRAME_HTTP2_HDR, false).is_some(), frames);
             assert_eq!(to.given_up, 0);
         }
+    }
+
+    /// Rules look at a body as it grows, but not at all of it for each frame.
+    #[test]
+    fn frames_that_bring_nothing_new_are_cheap() {
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        let response = frame(kind::HEADERS, flag::END_HEADERS, 1, &head(&[(":status", "200")]));
+        say(&mut connection, &response, false, 99, &mut to);
+        say(&mut connection, &frame(kind::DATA, 0, 1, &vec![b'x'; RULES_BODY_BYTES]), false, 1 << 17, &mut to);
+        let id = to.last().unwrap().id;
+        assert_eq!(std::mem::take(&mut to.changed), [(id, false)]);
+        for _ in 0..50 {
+            say(&mut connection, &frame(kind::DATA, 0, 1, b"x"), false, 99, &mut to);
+        }
+        assert!(to.changed.is_empty());
+        for number in 0..50 + NOTED as u32 {
+            let window = frame(kind::WINDOW_UPDATE, 0, 1, &number.to_be_bytes());
+            for is_new in [number < NOTED as u32, false] {
+                to.changed.clear();
+                say(&mut connection, &window, false, 99, &mut to);
+                assert_eq!(!to.changed.is_empty(), is_new, "{number}");
+            }
+        }
+        let one = to.last().unwrap();
+        let kinds = [kind::HEADERS, kind::DATA, kind::WINDOW_UPDATE].map(u64::from);
+        assert_eq!(one.numbers(Number::HTTP2_FRAMETYPE, false).collect::<Vec<_>>(), kinds);
+        assert_eq!(one.numbers(Number::HTTP2_WINDOW, false).count(), NOTED);
+        assert_eq!(to.given_up, 100);
+    }
+
+    /// Rules do not see the decoded bytes of one body too many.
+    #[test]
+    fn a_coded_body_too_many_is_unseen() {
+        let response = head(&[(":status", "200"), ("content-encoding", "gzip")]);
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        for number in 0..=CODED_BODIES as u8 {
+            assert!(!to.unseen, "{number}");
+            let stream = 2 * number + 1;
+            let head = frame(kind::HEADERS, flag::END_HEADERS, stream, &response);
+            say(&mut connection, &[head, frame(kind::DATA, 0, stream, &[0x1f, 0x8b, 8])].concat(), false, 99, &mut to);
+        }
+        assert_eq!((to.given_up, to.unseen), (1, true));
     }
 
     /// A query in a path, and a response in a body.

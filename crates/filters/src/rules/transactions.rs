@@ -9,7 +9,10 @@ use sha2::Sha256;
 
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
+    /// By number.
     open: Vec<Transaction>,
+    /// At most so many of them are incomplete.
+    unfinished: usize,
     next: u64,
     /// Changed transactions, with the side that changed.
     pub changed: Vec<(u64, bool)>,
@@ -45,35 +48,41 @@ struct WholeFile {
 impl Transactions {
     /// Begins a transaction. If there are too many, evicts the oldest.
     pub fn begin(&mut self, app: App) -> &mut Transaction {
-        if self.open.len() >= RULES_TRANSACTIONS
-            && let Some(oldest) = self.too_many()
-        {
-            let oldest = self.open.remove(oldest).id;
-            self.forgotten += 1;
-            let before = self.changed.len() + self.grown.len();
-            self.changed.retain(|(id, _)| *id != oldest);
-            self.grown.retain(|(id, _)| *id != oldest);
-            self.unseen |= self.changed.len() + self.grown.len() < before;
-        }
+        self.make_room();
         let id = self.next;
         self.next += 1;
+        self.unfinished += 1;
         self.open.push(Transaction::new(app, id));
         let last = self.open.len() - 1;
         &mut self.open[last]
     }
 
-    /// The transaction to evict, if any.
-    fn too_many(&self) -> Option<usize> {
+    /// Evicts an incomplete transaction if there are too many. Evicts complete ones several at a time, because
+    /// one frame may bring thousands.
+    fn make_room(&mut self) {
         let is_open = |one: &Transaction| one.complete != [true; 2];
-        let open = self.open.iter().filter(|one| is_open(one)).count();
-        match open >= RULES_TRANSACTIONS {
+        if self.unfinished >= RULES_TRANSACTIONS {
+            self.unfinished = self.open.iter().filter(|one| is_open(one)).count();
+        }
+        let evicted: Vec<u64> = match self.unfinished >= RULES_TRANSACTIONS {
             true => {
                 // Of one that waits for its answer, less is lost.
-                let waits = |one: &Transaction| one.complete == [true, false];
-                self.open.iter().position(waits).or_else(|| self.open.iter().position(is_open))
+                let waits = |one: &&Transaction| one.complete == [true, false];
+                let oldest = self.open.iter().find(waits).or_else(|| self.open.iter().find(|one| is_open(one)));
+                oldest.map(|one| one.id).into_iter().collect()
             }
-            false => (self.open.len() >= RULES_COMPLETE).then_some(0),
-        }
+            false if self.open.len() >= RULES_COMPLETE => {
+                let complete = self.open.iter().filter(|one| !is_open(one));
+                complete.take(RULES_COMPLETE / 8).map(|one| one.id).collect()
+            }
+            false => return,
+        };
+        self.open.retain(|one| evicted.binary_search(&one.id).is_err());
+        self.forgotten += evicted.len() as u64;
+        let before = self.changed.len() + self.grown.len();
+        self.changed.retain(|(id, _)| evicted.binary_search(id).is_err());
+        self.grown.retain(|(id, _)| evicted.binary_search(id).is_err());
+        self.unseen |= self.changed.len() + self.grown.len() < before;
     }
 
     pub fn get(&mut self, id: u64) -> Option<&mut Transaction> {
@@ -252,6 +261,27 @@ mod tests {
         assert_eq!((transactions.forgotten, transactions.unseen, transactions.changed.len()), (10, false, 300));
         (0..RULES_COMPLETE).for_each(|_| transactions.begin(App::WebSocket).complete = [true; 2]);
         assert!(transactions.open.len() <= RULES_COMPLETE && transactions.unseen);
+    }
+
+    /// Thousands of messages in one frame do not move all others for each of them.
+    #[test]
+    fn complete_transactions_are_evicted_several_at_a_time() {
+        let mut transactions = Transactions::default();
+        let mut begin = |number: usize| {
+            for _ in 0..number {
+                let one = transactions.begin(App::WebSocket);
+                one.complete = [true; 2];
+                let id = one.id;
+                transactions.change(id, false);
+            }
+            (transactions.forgotten as usize, transactions.open.len(), transactions.changed.len())
+        };
+        assert_eq!(begin(RULES_COMPLETE), (0, RULES_COMPLETE, RULES_COMPLETE));
+        let (most, left) = (RULES_COMPLETE / 8, RULES_COMPLETE - RULES_COMPLETE / 8);
+        assert_eq!(begin(1), (most, left + 1, left + 1));
+        assert_eq!(begin(most - 1), (most, RULES_COMPLETE, RULES_COMPLETE));
+        assert_eq!(begin(10 * most), (11 * most, RULES_COMPLETE, RULES_COMPLETE));
+        assert!(transactions.unseen);
     }
 
     #[test]

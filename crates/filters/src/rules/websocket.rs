@@ -130,6 +130,7 @@ impl Side {
             Some(contents) => contents,
             None => {
                 to.given_up += 1;
+                to.unseen = true;
                 Vec::new()
             }
         }
@@ -223,6 +224,24 @@ mod tests {
         let text = b"a text that comes twice, a text that comes twice";
         let bytes = [message(text), message(text)].concat();
         assert_eq!(payloads(&bytes, 9), [text, text]);
+    }
+
+    /// A message that inflates beyond what is read: the ones behind it cannot be decompressed.
+    #[test]
+    fn a_message_that_cannot_be_decompressed_is_unseen() {
+        let mut compress = Compress::new(Compression::best(), false);
+        let mut message = |text: &[u8]| {
+            let mut out = Vec::with_capacity(20_000);
+            compress.compress_vec(text, &mut out, FlushCompress::Sync).unwrap();
+            out.truncate(out.len() - 4);
+            [&[0xc2, 0x7e][..], &(out.len() as u16).to_be_bytes(), &out].concat()
+        };
+        let (bomb, next) = (message(&vec![b'a'; 2 * READ_OVER_BYTES]), message(b"evil"));
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        connection.feed(&bomb, true, false, &mut to);
+        assert_eq!((to.given_up, to.unseen), (0, false));
+        connection.feed(&next, true, false, &mut to);
+        assert_eq!((to.given_up, to.unseen), (1, true));
     }
 
     #[test]

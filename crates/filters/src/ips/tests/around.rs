@@ -223,6 +223,113 @@ fn what_was_forgotten_does_not_come_again() {
     assert_eq!(run(&conversation, &[("recall", "1M")]).counters("ips").drops.get("contradicts one that passed"), 2);
 }
 
+const HTTP2_RULES: &str = "drop http any any -> any any (msg:\"uri\"; http.uri; content:\"/evil\"; sid:1;)\n\
+     drop http any any -> any any (msg:\"up\"; http.method; content:\"POST\"; http.request_body; content:\"evil\"; sid:2;)\n\
+     drop http any any -> any any (msg:\"name\"; flow:to_client; fileext:\"exe\"; sid:3;)\n";
+
+fn http2_frame(kind: u8, flags: u8, stream: u8, contents: &[u8]) -> Vec<u8> {
+    [&(contents.len() as u32).to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], contents].concat()
+}
+
+fn http2_head(fields: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+/// A head that is longer than what is read: the rest of the client's bytes is not inspected.
+#[test]
+fn a_head_of_http2_that_is_too_long_does_not_pass() {
+    let front = http2_head(&[(":method", "GET"), (":path", "/ok")]);
+    let mut conversation = talk();
+    let first = [packet::http2::PREFACE, &http2_frame(1, 1, 1, &front)].concat();
+    conversation.send(0, &first);
+    for _ in 0..9 {
+        conversation.send(0, &http2_frame(9, 0, 1, &[0; 16_000]));
+    }
+    conversation.send(0, &http2_frame(1, 5, 3, &http2_head(&[(":method", "GET"), (":path", "/evil")])));
+    let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("its rules took too much work")), (3 + 9, 1));
+    assert_eq!(counters.events.get("messages of rules given up"), 1);
+}
+
+/// A client that evicts its own request does not get its body past the rules.
+#[test]
+fn other_streams_do_not_hide_what_passed() {
+    let post = http2_head(&[(":method", "POST"), (":path", "/up")]);
+    for (kind, reason) in [(1, "its rules took too much work"), (2, "stopped by a rule"), (8, "stopped by a rule")] {
+        for number in [70u8, 100] {
+            let mut conversation = talk();
+            conversation.send(0, &[packet::http2::PREFACE, &http2_frame(1, 4, 1, &post)].concat());
+            for stream in 0..number {
+                let contents = match kind {
+                    1 => &post[..],
+                    2 => &[0, 0, 0, 0, 16],
+                    _ => &[0, 0, 0, 16],
+                };
+                conversation.send(0, &http2_frame(kind, 4, 3 + 2 * stream, contents));
+            }
+            conversation.send(0, &http2_frame(0, 1, 1, b"an evil body"));
+            let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+            let counters = outcome.counters("ips");
+            let passed = 3 + 1 + u64::from(number);
+            assert_eq!((counters.blocks_rejected, counters.drops.get(reason)), (passed, 1), "{kind} {number}");
+        }
+    }
+}
+
+/// As for HTTP/1, the name of a file belongs to a body.
+#[test]
+fn a_head_of_http2_without_body_has_no_file() {
+    let request = http2_head(&[(":method", "GET"), (":path", "/x.exe")]);
+    let [unmodified, whole] = ["304", "200"].map(|status| http2_head(&[(":status", status)]));
+    let mut conversation = talk();
+    let first = [packet::http2::PREFACE, &http2_frame(1, 5, 1, &request), &http2_frame(1, 5, 3, &request)].concat();
+    conversation.send(0, &first).send(1, &http2_frame(4, 0, 0, b"")).send(1, &http2_frame(1, 5, 1, &unmodified));
+    conversation.send(1, &http2_frame(1, 4, 3, &whole)).send(1, &http2_frame(0, 0, 3, b"MZ"));
+    let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 4, 1));
+}
+
+/// Pieces with their sides, how many of them pass, and why the next one does not.
+type Case<'a> = (&'a [(usize, &'a [u8])], u64, &'static str);
+
+/// A request stays a request behind empty lines, or behind a longer one that shows no known method.
+#[test]
+fn what_comes_before_the_application_is_known_hides_no_request() {
+    let rules = "drop http any any -> any any (msg:\"uri\"; http.uri; content:\"/evil\"; sid:1;)\n";
+    let evil = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
+    let answer = b"HTTP/1.1 405 No\r\nContent-Length: 2\r\n\r\nok";
+    let (stopped, unseen) = ("stopped by a rule", "its rules took too much work");
+    let ends = b"\r\n".repeat(130);
+    let unknown = |bytes: usize| {
+        let head = format!("FOO /x HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n");
+        [head.as_bytes(), &vec![b'x'; bytes]].concat()
+    };
+    let [short, long] = [300, 40_000].map(unknown);
+    let early = [&short[..], evil].concat();
+    let cases: [Case; 5] = [
+        (&[(0, &[&ends[..], evil].concat())], 0, stopped),
+        (&[(0, &ends), (0, &ends), (0, evil)], 2, stopped),
+        (&[(0, &short), (1, answer), (0, evil)], 2, stopped),
+        // The request has passed before the answer shows the application.
+        (&[(0, &early), (1, answer)], 1, stopped),
+        (&[(0, &long), (0, evil), (1, answer)], 2, unseen),
+    ];
+    for (number, (pieces, passed, reason)) in cases.into_iter().enumerate() {
+        let mut conversation = talk();
+        for (side, bytes) in pieces {
+            conversation.send(*side, bytes);
+        }
+        let outcome = through(&conversation.frames, rules, &[]);
+        let counters = outcome.counters("ips");
+        assert_eq!((counters.blocks_rejected, counters.drops.get(reason)), (3 + passed, 1), "{number}");
+        let missed = counters.events.get("bytes of rules before their application was known");
+        assert_eq!(missed > 0, reason == unseen, "{number}");
+    }
+}
+
 /// A server answers more requests than are remembered: its answers to forgotten requests are inspected too.
 #[test]
 fn answers_to_forgotten_requests_are_looked_at() {

@@ -17,8 +17,8 @@ pub(super) fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Adds the fields as for HTTP/1, and the pseudo-header fields.
-pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) {
+/// Adds the fields as for HTTP/1, and the pseudo-header fields. Returns the file name of the body.
+pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
     let value = |wanted: &[u8]| fields.iter().find(|field| field.0 == wanted).map(|field| &field.1[..]);
     let mut line = Vec::new();
     if let Some(path) = value(b":path") {
@@ -51,9 +51,6 @@ pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8
     one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, &raw);
     line.extend_from_slice(&raw);
     one.put_copy(Buffer::HTTP_START, to_server, &line);
-    if let Some(file) = file {
-        one.put_copy(Buffer::FILE_NAME, to_server, &file);
-    }
     let (authority, host) = (value(b":authority"), value(b"host"));
     if let Some(name) = authority.or(host)
         && to_server
@@ -78,6 +75,7 @@ pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8
             dns::within(one, &message, to_server);
         }
     }
+    file
 }
 
 /// RFC 8484, 6, forbids padding; some clients pad.
