@@ -9,7 +9,8 @@
 //!   — the state of one direction; `socks` — a SOCKS handshake before the first message.
 //! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's
 //!   record.
-//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli.
+//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli;
+//!   `coded` — the same for callers that store bodies, such as `rules`.
 //! - `two` — a connection of HTTP/2.
 //! - `exit` — where output goes and what connections share.
 
