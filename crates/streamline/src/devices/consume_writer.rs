@@ -11,7 +11,7 @@
 //! - Chunks could be taken back by force, but the kernel does not announce what it will write. A reader could not
 //!   notice that the bytes it looks at were overwritten.
 //!
-//! ARCHITECTURE.md has more.
+//! `docs/decisions/consume.md` has more.
 
 use super::Promiscuous;
 use super::kernel_writer::cannot_choose;
