@@ -9,6 +9,7 @@
 //!
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and listeners, and their doorbell.
+//! - `trace` — the form of a flow's traced frames; `fitting` — states that fit into one packet.
 //!
 //! Packets are only bytes here. The daemon's policy decides about flows. Driver and Flow Manager run in the
 //! interface's process, which outlives the daemon: applications claim their flows at the next one (`Question::Claim`).

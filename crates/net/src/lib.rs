@@ -18,6 +18,8 @@
 //! - `trace.rs` — copies frames of flows; `ports.rs`, `users.rs` — limits of users and their ports
 //! - `changes.rs` — other addresses and routes while flows are open; `dhcp/` — addresses of a DHCP server
 //! - `sharing/` — devices that the host keeps: an XDP program selects the packets; the host has routes, neighbours and ports
+//! - `process/` — the interface's process and the daemon's end of it; `restore.rs` — state for the process that comes next
+//! - `arp.rs`, `ndp.rs` — neighbours' questions and answers; `ipv4.rs`, `ipv6.rs` — headers of received packets
 //! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`
 //!
 //! The driver trusts neither applications nor neighbours. An application can harm only its own flow: the driver reads
