@@ -5,8 +5,9 @@
 //!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
 //!   `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
-//!   `small`. `http_events` and `tls_events` find anomalies. The parsers are in the crate `packet`.
-//! - `row` — the alert record.
+//!   `small`; `prefixed` splits streams. `http_events` and `tls_events` find anomalies. The crate `packet` reads
+//!   headers.
+//! - `row` — the alert record; `reload` — rules that change while the filter runs.
 //!
 //! The crate `rules` has the language and the matching.
 

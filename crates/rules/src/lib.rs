@@ -4,10 +4,11 @@
 //! - [`set`] — reads and compiles a file of rules. Start reading there; `text`, `header` and `options` read one rule.
 //! - [`names`] — the buffers and numbers that rules may name.
 //! - [`engine`] — the matching: one search for all patterns, then the rules whose pattern was found.
-//! - `inspect` — runs one rule's steps over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset` are the
-//!   steps.
+//! - `inspect` — runs one rule's steps over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset`, `entropy`
+//!   are the steps. `packet_test` tests header fields.
 //! - `grams` — searches for many long patterns at once.
-//! - [`event`] — the input: a packet, a transaction; [`state`] — what flows, hosts and thresholds remember.
+//! - [`event`] — the input: a packet, a transaction.
+//! - [`state`] — bits and numbers of flows, bits of hosts; `threshold` — counts that limit alerts.
 
 #![forbid(unsafe_code)]
 
