@@ -126,7 +126,7 @@ alert udp any any -> any any (msg:"udp"; content:"|00 00|"; detection_filter:tra
 
 #[test]
 fn damaged_captures_do_no_harm() {
-    let count: usize = std::env::var("STREAMLINE_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let count: usize = std::env::var("STREAMLINE_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     let classes = captures();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("all.rules"), RULES).unwrap();
