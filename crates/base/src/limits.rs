@@ -437,6 +437,7 @@ pub const RULES_FILES: usize = 64;
 
 /// Alerts of one packet.
 pub const RULES_ALERTS: usize = 256;
+
 /// Bytes that a transform of rules decompresses at most.
 pub const RULES_INFLATED_BYTES: usize = 64 << 10;
 

@@ -150,7 +150,7 @@ pub(crate) struct Decap {
     /// The tunnels of the current packet, and the key that tells them apart.
     stack: Vec<u8>,
     key: Vec<u8>,
-    /// The last frame carried another.
+    /// The last frame carried another. Holds after [`Fate::Becomes`] only.
     has_opened: bool,
 }
 
@@ -199,7 +199,7 @@ impl Decap {
         self.has_opened
     }
 
-    /// Was one of the tunnels of the last frame over IP?
+    /// Was one of the tunnels of the last frame over IP? Holds after [`Fate::Becomes`] only.
     pub(crate) fn has_opened_ip(&self) -> bool {
         stack::Layers::of(&self.stack).any(|layer| layer.addresses.is_some())
     }

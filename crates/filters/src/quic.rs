@@ -7,7 +7,7 @@ pub(crate) mod keys;
 
 use crate::parts::carry::Carried;
 use crate::parts::class_table::ClassTable;
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5};
 use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
@@ -31,9 +31,6 @@ static SCHEMA: Schema = Schema::new(
         Field::new("quic.ja4", FieldType::Text),
     ],
 );
-
-/// The item of a list of texts.
-static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
 /// What `quic` is.
 pub static KIND: Kind = Kind::new("quic", "reads the hellos of QUIC clients and gives a record of each", make)

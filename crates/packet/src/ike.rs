@@ -1,6 +1,8 @@
 //! Messages of IKE, versions 1 (RFC 2408) and 2 (RFC 7296): their headers, and the types and bytes of payloads that
 //! are not encrypted.
 
+use crate::bytes::u32_at;
+
 /// Types of payloads, in version 1 and in version 2.
 pub mod kind {
     /// A Diffie-Hellman public value.
@@ -45,7 +47,7 @@ impl<'a> Message<'a> {
         let bytes = datagram.strip_prefix(&[0; 4]).unwrap_or(datagram);
         let header: &[u8; HEADER] = bytes.first_chunk()?;
         let [next, version, exchange, flags] = *header[16..].first_chunk()?;
-        let length = u32::from_be_bytes(*header[24..].first_chunk()?) as usize;
+        let length = u32_at(header, 24)? as usize;
         let version = version >> 4;
         let initiator: [u8; 8] = *header.first_chunk()?;
         if !matches!(version, 1 | 2) || length < HEADER || length > bytes.len() || initiator == [0; 8] {

@@ -6,6 +6,7 @@
 //!
 //! Read next: `frame.rs` for the places of headers; `checksum.rs`; `tunnel.rs`.
 
+use crate::bytes::u16_at;
 use crate::checksum::Sum;
 use crate::frame::{self, Frame, protocol};
 use crate::ipv6;
@@ -171,7 +172,7 @@ impl<'a> Segments<'a> {
                 let datagram = out.get_mut(outer.transport_offset as usize..)?;
                 put(datagram, UDP_LENGTH, u16::try_from(datagram.len()).ok()?)?;
                 // 0 means no checksum (RFC 7348, 5).
-                if word(datagram, UDP_CHECKSUM)? != 0 {
+                if u16_at(datagram, UDP_CHECKSUM)? != 0 {
                     sum_up(outer, datagram, UDP_CHECKSUM)?;
                 }
             }
@@ -205,7 +206,7 @@ impl<'a> Segments<'a> {
 /// Can a packet be part of a super-frame?
 fn is_cut_so(frame: &[u8], read: &Frame) -> bool {
     // A jumbogram has its length in an extension header, which its segments would lack.
-    let is_jumbo = read.version == 6 && word(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
+    let is_jumbo = read.version == 6 && u16_at(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
     !is_jumbo && read.fragment.is_none() && !read.is_cut()
 }
 
@@ -216,7 +217,7 @@ fn change_network(read: &Frame, packet: &mut [u8], index: usize) -> Option<()> {
         return put(packet, IPV6_PAYLOAD_LENGTH, length.checked_sub(ipv6::Packet::HEADER_BYTES as u16)?);
     }
     put(packet, IPV4_TOTAL_LENGTH, length)?;
-    let identification = word(packet, IPV4_IDENTIFICATION)?.wrapping_add(index as u16);
+    let identification = u16_at(packet, IPV4_IDENTIFICATION)?.wrapping_add(index as u16);
     put(packet, IPV4_IDENTIFICATION, identification)?;
     put(packet, IPV4_CHECKSUM, 0)?;
     let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
@@ -228,10 +229,6 @@ fn sum_up(read: &Frame, segment: &mut [u8], field: usize) -> Option<()> {
     put(segment, field, 0)?;
     let pseudo = pseudo::sum(read.source, read.target, read.protocol, u16::try_from(segment.len()).ok()?);
     put(segment, field, not_zero(pseudo.and(Sum::of(segment)).checksum()))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|word| u16::from_be_bytes(*word))
 }
 
 fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
@@ -303,7 +300,7 @@ mod tests {
                 if version == 4 {
                     let header = &out[read.network_offset as usize..][..20];
                     assert_eq!(
-                        (Sum::of(header).checksum(), word(header, 4)),
+                        (Sum::of(header).checksum(), u16_at(header, 4)),
                         (0, Some(0xffff_u16.wrapping_add(index as u16)))
                     );
                 }
@@ -364,7 +361,7 @@ mod tests {
                     let out = &out[..length];
                     let outer = frame::parse(LinkType::ETHERNET, out, length as u32).unwrap();
                     assert!(!outer.is_cut() && outer.payload_end as usize == length);
-                    let sum = word(out, outer.transport_offset as usize + UDP_CHECKSUM);
+                    let sum = u16_at(out, outer.transport_offset as usize + UDP_CHECKSUM);
                     assert!(!has_sum && sum == Some(0) || outer.protocol != 17 || checksum_holds(out, &outer));
                     let network = &out[outer.network_offset as usize..][..20];
                     assert!(version == 6 || Sum::of(network).checksum() == 0);

@@ -7,8 +7,6 @@ pub mod opcode {
     pub const CONTINUATION: u8 = 0;
     /// Text.
     pub const TEXT: u8 = 1;
-    /// Bytes.
-    pub const BINARY: u8 = 2;
     /// This and higher opcodes are control frames. They may stand between the frames of a message.
     pub const CONTROL: u8 = 8;
 }

@@ -331,7 +331,7 @@ impl Fragments {
             self.let_go(&mut packet, cx.rings);
         }
         // Remove the entries of complete packets, which few timeouts and evictions reach.
-        while self.due.front().is_some_and(|(_, key, serial)| !self.is_under_way(key, *serial)) {
+        while self.due.front().is_some_and(|(_, key, serial)| !is_under_way(&self.packets, key, *serial)) {
             self.due.pop_front();
         }
         match whole {
@@ -342,10 +342,6 @@ impl Fragments {
             }
             Err(reason) => Added::Dropped(reason),
         }
-    }
-
-    fn is_under_way(&self, key: &Key, serial: u64) -> bool {
-        is_under_way(&self.packets, key, serial)
     }
 
     fn let_go(&mut self, packet: &mut Packet, rings: &BlockTable) {
@@ -360,7 +356,7 @@ impl Fragments {
     /// Gives up on the packet that began first; `false` if there is none.
     fn give_up_oldest(&mut self, event: &'static str, cx: &mut Context<'_>) -> bool {
         while let Some((_, key, serial)) = self.due.pop_front() {
-            if !self.is_under_way(&key, serial) {
+            if !is_under_way(&self.packets, &key, serial) {
                 continue;
             }
             if let Some(mut packet) = self.packets.remove(&key) {
@@ -383,7 +379,7 @@ impl Fragments {
     pub fn expire(&mut self, cx: &mut Context<'_>) {
         self.forget_until(cx.now, cx.rings);
         while let Some((due, key, serial)) = self.due.front().copied() {
-            if self.is_under_way(&key, serial) {
+            if is_under_way(&self.packets, &key, serial) {
                 if due > cx.now {
                     break;
                 }

@@ -30,7 +30,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
     ],
 );
 
-static QUERY: Schema =
+pub(crate) static QUERY: Schema =
     Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
 /// The field is `name` and not `rrname`, so that every value under `rrname` is a name that a client asked for.

@@ -1,6 +1,7 @@
 //! Turns records into EVE events: which event, and which fields of the record.
 
-use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, QUERY, SIP, SMTP, SSH, TLS};
+use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, SIP, SMTP, SSH, TLS};
+use crate::dns::row::QUERY;
 use crate::parts::fields::Names;
 use crate::parts::services::Services;
 use filter::prelude::*;

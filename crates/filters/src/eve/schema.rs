@@ -1,6 +1,7 @@
 //! The events of Suricata's EVE: names and types are those of `etc/schema.json` in Suricata 9.
 //! `crates/cli/tests/eve.rs` checks the output against that file.
 
+use crate::dns::row::QUERY;
 use crate::parts::eve::NAME;
 use filter::{Field, FieldType, Schema};
 
@@ -115,9 +116,6 @@ object!(DNS, DNS_OBJECT, "dns" {
     "answers": FieldType::Rows(&ANSWER),
     "authorities": FieldType::Rows(&ANSWER),
 });
-
-pub(crate) static QUERY: Schema =
-    Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
 pub(crate) static ANSWER: Schema = Schema::new(
     "answer",

@@ -173,8 +173,8 @@ impl Assembler {
                 }
                 (connection.last_seen, connection.last_time) = (cx.now, frame.time);
                 connection.touched = cx.order.sequence;
-                if segment.span > 0 && self.given.is_on() {
-                    self.remember_given(lane(slot, side), &piece, cx);
+                if segment.span > 0 {
+                    self.remember(slot, side, &piece, cx);
                 }
                 return Ok(Differs::default());
             }

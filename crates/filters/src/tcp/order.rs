@@ -180,14 +180,15 @@ impl Assembler {
         }
     }
 
-    fn remember(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
+    /// Remembers a given piece, where given pieces are compared.
+    #[inline]
+    pub(super) fn remember(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
         if self.given.is_on() {
             self.remember_given(lane(slot, side), piece, cx);
         }
     }
 
-    /// Remembers a given piece.
-    pub(super) fn remember_given(&mut self, lane: Lane, piece: &Piece, cx: &mut Context<'_>) {
+    fn remember_given(&mut self, lane: Lane, piece: &Piece, cx: &mut Context<'_>) {
         let Assembler { given, table, settings, .. } = self;
         let is_done_with = |lane: Lane, end: u64| {
             let (slot, side) = slot_and_side(lane);

@@ -1,9 +1,9 @@
 //! The objects of an alert record that describe the transaction, as in the events of `eve`.
 
 use crate::dhcp::{self, Dhcp};
-use crate::dns::row::{MessageRow, SCHEMA as DNS_RECORD};
+use crate::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use crate::eve::events;
-use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, QUERY, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use crate::parts::eve::NAME;
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
