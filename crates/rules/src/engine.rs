@@ -137,11 +137,6 @@ impl Engine {
         }
     }
 
-    /// The current rule set.
-    pub fn set(&self) -> &Arc<RuleSet> {
-        &self.set
-    }
-
     /// Switches to another rule set and discards the current packet. Bits, numbers and counts stay. Flows and
     /// transactions drop state keyed by rule index when they are next shown.
     pub fn replace(&mut self, set: Arc<RuleSet>) {

@@ -90,11 +90,6 @@ impl Application {
         matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(|prefix| prefix.bytes.is_empty()))
     }
 
-    /// Did an SMTP client continue in plain text after STARTTLS was accepted? Reports it once.
-    pub fn has_no_tls(&mut self) -> bool {
-        if let Application::Smtp(smtp) = self { std::mem::take(&mut smtp.is_no_tls) } else { false }
-    }
-
     /// Takes the FTP data connections announced since the last call.
     pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
         let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
@@ -207,6 +202,9 @@ impl Application {
             Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Smtp(smtp) => {
                 smtp.feed(cx.rings.bytes(block), to_server, block.gap(), to);
+                if std::mem::take(&mut smtp.is_no_tls) {
+                    odd.push("applayer_no_tls_after_starttls");
+                }
                 if block.has(Flags::LAST) && to_server {
                     smtp.end(to);
                 }

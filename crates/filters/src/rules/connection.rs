@@ -41,8 +41,6 @@ pub(super) struct Connection {
     pub events: Option<Box<TcpEvents>>,
     /// New application events.
     pub odd: Vec<&'static str>,
-    /// A stream has just reached the inspection depth.
-    pub is_at_depth: bool,
     /// Some stream bytes are missing.
     pub has_gaps: bool,
     /// Bytes charged to the memory limit.
@@ -126,7 +124,6 @@ impl Connection {
             list: 0,
             events: None,
             odd: Vec::new(),
-            is_at_depth: false,
             has_gaps: false,
             charged: 0,
             touched: false,
@@ -175,7 +172,9 @@ impl Connection {
         }
         let before = self.state.stream_bytes[side];
         self.state.stream_bytes[side] += u64::from(block.len) + gap;
-        self.is_at_depth |= (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES);
+        if (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES) {
+            self.odd.push("reassembly_depth_reached");
+        }
         let ended = block.has(Flags::LAST);
         if block.len > 0 || ended {
             // These are the first bytes of the side that did not show the application.
@@ -190,9 +189,6 @@ impl Connection {
             // If the capture began midway, which side spoke first is unknown.
             if midstream {
                 self.odd.retain(|event| *event != "applayer_wrong_direction_first_data");
-            }
-            if self.application.has_no_tls() {
-                self.odd.push("applayer_no_tls_after_starttls");
             }
             self.state.app_known = self.application.is_known();
         }

@@ -256,7 +256,7 @@ fn upgrade(head: &[u8]) -> Upgrade {
     }
 }
 
-fn without_end(line: &[u8]) -> &[u8] {
+pub(super) fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -71,6 +71,10 @@ impl Stream {
     fn new(id: u64) -> Stream {
         Stream { id, sides: Default::default(), names: Default::default() }
     }
+
+    fn coded_bodies(&self) -> usize {
+        self.sides.iter().filter(|body| matches!(body, Body::Coded(_))).count()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -370,11 +374,15 @@ impl Connection {
 
     /// Handles bytes of a body.
     fn body(&mut self, header: Header, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        let coded = |stream: &Stream| stream.sides.iter().filter(|body| matches!(body, Body::Coded(_))).count();
-        let coded: usize = self.streams.values().map(coded).sum();
+        let at = usize::from(!to_server);
+        let is_fresh = |stream: &Stream| matches!(stream.sides[at], Body::Fresh(_));
+        // Only the first bytes of a body ask how many others are coded.
+        let coded: usize = match self.streams.get(&header.stream).is_some_and(is_fresh) {
+            true => self.streams.values().map(Stream::coded_bodies).sum(),
+            false => 0,
+        };
         let Some(stream) = self.streams.get_mut(&header.stream) else { return };
         let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
-        let at = usize::from(!to_server);
         if !bytes.is_empty()
             && let Some(name) = stream.names[at].take()
             && let Some(one) = to.get(stream.id)

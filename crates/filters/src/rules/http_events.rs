@@ -1,6 +1,7 @@
 //! Anomalies in the head of an HTTP/1.x message (RFC 9110, RFC 9112), named as in `app-layer-event`. Anomalies of
 //! bodies are found elsewhere.
 
+use super::http::without_end;
 use super::uri;
 use crate::http::start::trim;
 use rules::Transaction;
@@ -30,9 +31,8 @@ struct Odd<'a> {
 
 impl Odd<'_> {
     fn add_if(&mut self, holds: bool, event: &'static str) {
-        let event = (event, self.to_server);
-        if holds && !self.one.events.contains(&event) {
-            self.one.events.push(event);
+        if holds {
+            self.one.put_event(event, self.to_server);
         }
     }
 
@@ -163,11 +163,6 @@ impl Odd<'_> {
         let repeated = counts.iter().any(|count| count.1 > REPETITIONS);
         self.sided(repeated, "http.request_header_repetition", "http.response_header_repetition");
     }
-}
-
-fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn values<'a>(block: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {

@@ -268,9 +268,7 @@ impl Inspector {
             }
             Err(_) => return (None, false),
         };
-        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
-        let taken = self.assembler.segment(&segment, frame, cx);
-        self.blocks = std::mem::replace(cx.out, given);
+        let taken = self.assemble(cx, |assembler, cx| assembler.segment(&segment, frame, cx));
         match taken {
             Ok(differs) => {
                 self.met.contradicts = differs.held || differs.given;
@@ -356,9 +354,6 @@ impl Inspector {
             connection.feed(&block, keep, &mut self.http, cx);
             connection.application.announced().for_each(|announced| self.transfers.announce(announced));
             connection.odd.drain(..).for_each(|event| self.odd.add(event));
-            if std::mem::take(&mut connection.is_at_depth) {
-                self.odd.add("reassembly_depth_reached");
-            }
             if !connection.touched {
                 connection.touched = true;
                 self.touched.push(slot);
@@ -621,6 +616,14 @@ impl Inspector {
         verdict
     }
 
+    /// Calls the assembler, and keeps the blocks that it gives apart from the records.
+    fn assemble<T>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Assembler, &mut Context<'_>) -> T) -> T {
+        let records = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
+        let result = call(&mut self.assembler, cx);
+        self.blocks = std::mem::replace(cx.out, records);
+        result
+    }
+
     /// When the next timer is due.
     pub fn next_due(&self) -> u64 {
         self.assembler.next_due()
@@ -628,9 +631,7 @@ impl Inspector {
 
     /// Handles timers. Returns whether there is more to do.
     pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
-        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
-        let status = self.assembler.expire(enough, cx);
-        self.blocks = std::mem::replace(cx.out, given);
+        let status = self.assemble(cx, |assembler, cx| assembler.expire(enough, cx));
         self.drain(cx);
         self.others(Slot(u32::MAX), cx);
         status
@@ -638,9 +639,7 @@ impl Inspector {
 
     /// Handles the end of the input. Returns whether there is more to do.
     pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
-        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
-        let status = self.assembler.finish(enough, cx);
-        self.blocks = std::mem::replace(cx.out, given);
+        let status = self.assemble(cx, |assembler, cx| assembler.finish(enough, cx));
         self.drain(cx);
         self.others(Slot(u32::MAX), cx);
         status

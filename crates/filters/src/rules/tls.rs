@@ -41,9 +41,7 @@ impl Stream {
         let one = to.only(App::Tls);
         let id = one.id;
         for event in odd {
-            if !one.events.contains(&(event, to_server)) {
-                one.events.push((event, to_server));
-            }
+            one.put_event(event, to_server);
         }
         to.change(id, to_server);
     }

@@ -133,9 +133,7 @@ impl Transactions {
         if let Some(one) = self.get(id) {
             one.complete[usize::from(!to_server)] = true;
             one.growing[usize::from(!to_server)] = false;
-            one.file_growing[usize::from(!to_server)] = false;
         }
-        self.change(id, to_server);
     }
 
     /// Ends the current file of a side, and adds its digests and size. Other files may follow.
