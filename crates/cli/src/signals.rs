@@ -2,7 +2,11 @@
 //!
 //! The first signal asks to stop. Signals within `SAME` of it count as the same one, since `timeout` and shells signal
 //! a process and then its group. A later signal kills the process as usual.
+//!
+//! signal-hook drops a signal that arrives while its handler is being installed, so signals are blocked meanwhile
+//! ([`blocked`]): the kernel delivers them afterwards.
 
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{IsTerminal, Read};
@@ -34,6 +38,15 @@ impl Finishing {
     }
 }
 
+/// Runs `register` while signals that ask to stop are blocked for this thread and the threads that it starts.
+fn blocked<T>(register: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    let all: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    let before = all.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let registered = register();
+    before.thread_set_mask()?;
+    registered
+}
+
 /// Ignores signals that ask to stop: this process ends when another process says so.
 pub(crate) fn outlive() -> std::io::Result<()> {
     let ignored = Arc::<AtomicBool>::default();
@@ -42,8 +55,10 @@ pub(crate) fn outlive() -> std::io::Result<()> {
 
 /// Writes a byte to this socket for each signal that asks to stop.
 pub(crate) fn write_on(socket: UnixStream) -> std::io::Result<()> {
-    listen(&StopFlag::new(), Finishing::Untold)?;
-    register(socket)
+    blocked(|| {
+        listen(&StopFlag::new(), Finishing::Untold)?;
+        register(socket)
+    })
 }
 
 /// Writes a byte to the socket for each signal. A full socket does not block: the reader needs only the first byte.
@@ -57,17 +72,28 @@ fn register(socket: UnixStream) -> std::io::Result<()> {
 /// Stops at Ctrl-C, SIGTERM and a closed terminal. One more signal kills, unless it comes at once. With SIGXFSZ, a file
 /// over its limit (RLIMIT_FSIZE) makes the write fail instead of killing the process.
 pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    let armed = Arc::<AtomicBool>::default();
-    for signal in ALL {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))?;
-        signal_hook::flag::register(signal, stop.word())?;
-    }
-    // Not a pipe: a daemon is confined by then, and may not make one.
-    let (first, asked) = UnixStream::pair()?;
-    register(asked)?;
-    let arm = move || arm(first, &armed, finishing);
-    std::thread::Builder::new().name("signals".into()).spawn(arm).map(drop)
+    blocked(|| {
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+        let armed = Arc::<AtomicBool>::default();
+        for signal in ALL {
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))?;
+            signal_hook::flag::register(signal, stop.word())?;
+        }
+        // Not a pipe: a daemon is confined by then, and may not make one.
+        let (first, asked) = UnixStream::pair()?;
+        register(asked)?;
+        let arm = move || arm(first, &armed, finishing);
+        std::thread::Builder::new().name("signals".into()).spawn(arm).map(drop)
+    })
+}
+
+/// [`listen`] and [`descriptor`]: both hear each signal.
+pub(crate) fn listen_and_describe(stop: &StopFlag, finishing: Finishing) -> std::io::Result<OwnedFd> {
+    blocked(|| {
+        // In this order: the flag is set before the descriptor becomes readable, so a woken loop sees the flag.
+        listen(stop, finishing)?;
+        descriptor()
+    })
 }
 
 /// Lets signals kill from `SAME` after the first one on. This thread also prints the message: the main thread may be
@@ -100,10 +126,12 @@ pub(crate) fn wait(stop: &StopFlag) -> std::io::Result<()> {
 
 /// A descriptor that becomes readable at the first signal, for threads that wait in poll(2).
 pub(crate) fn descriptor() -> std::io::Result<OwnedFd> {
-    let (read, write) = std::io::pipe()?;
-    for signal in ALL {
-        // A full pipe does not block: the reader needs only the first byte.
-        signal_hook::low_level::pipe::register(signal, OwnedFd::from(write.try_clone()?))?;
-    }
-    Ok(read.into())
+    blocked(|| {
+        let (read, write) = std::io::pipe()?;
+        for signal in ALL {
+            // A full pipe does not block: the reader needs only the first byte.
+            signal_hook::low_level::pipe::register(signal, OwnedFd::from(write.try_clone()?))?;
+        }
+        Ok(read.into())
+    })
 }

@@ -24,9 +24,7 @@ impl Stop {
     pub(super) fn listen() -> Result<Stop, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();
-        // In this order: the flag is set before the descriptor becomes readable, so a woken loop sees the flag.
-        crate::signals::listen(&flag, Finishing::Told).map_err(failed)?;
-        let signalled = crate::signals::descriptor().map_err(failed)?;
+        let signalled = crate::signals::listen_and_describe(&flag, Finishing::Told).map_err(failed)?;
         Ok(Stop { flag, signalled })
     }
 
