@@ -49,7 +49,7 @@ pub(super) fn tell(
     row.number("drop.len", block.wire().into()).text("drop.reason", why);
     if let Some(mut record) = cx.rings.append_copy(cx.own, &[row.row()]) {
         record.time = block.time;
-        record.set_flags(Flags::FIRST.with(Flags::LAST).with(Flags::META));
+        record.set_flags(Flags::FIRST.with(Flags::LAST));
         cx.emit(record);
     }
 }

@@ -601,7 +601,7 @@ impl Inspector {
             row::write(row, &alert);
             if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {
                 block.time = frame.time;
-                block.set_flags(Flags::FIRST.with(Flags::LAST).with(Flags::META));
+                block.set_flags(Flags::FIRST.with(Flags::LAST));
                 out.push(block);
                 count += 1;
             }
