@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Part of the names; changed whenever the same parameters would give other bytes.
 const EDITION: u32 = 2;
 
+/// Powers of two that bodies of 1 KB to 4 MB have.
+const ORDERS: usize = 12;
+
 /// A run of bytes that has to come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content {
@@ -197,16 +200,22 @@ impl Store {
     /// magnitude. One in four is coded with gzip; the others do not compress. `bytes` is the approximate size of the
     /// file.
     pub fn http(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
-        self.web(&format!("http-{connections}-{bytes}"), connections, bytes, 4)
+        self.web(&format!("http-{connections}-{bytes}"), connections, bytes, (4, ORDERS))
+    }
+
+    /// Like [`http`](Store::http), with bodies of 1 to 4 KB.
+    pub fn http_small(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
+        self.web(&format!("http-small-{connections}-{bytes}"), connections, bytes, (4, 2))
     }
 
     /// Like [`http`](Store::http), with all bodies coded.
     pub fn http_coded(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
-        self.web(&format!("http-coded-{connections}-{bytes}"), connections, bytes, 1)
+        self.web(&format!("http-coded-{connections}-{bytes}"), connections, bytes, (1, ORDERS))
     }
 
-    /// Makes HTTP traffic in which one body in `one_in` is coded.
-    fn web(&self, name: &str, connections: usize, bytes: u64, one_in: usize) -> Result<Capture, String> {
+    /// Makes HTTP traffic. Of `bodies`, the first says that one body in so many is coded, and the second how many powers of
+    /// two, from 1 KB on, their lengths have.
+    fn web(&self, name: &str, connections: usize, bytes: u64, bodies: (usize, usize)) -> Result<Capture, String> {
         self.keep(name, |writer| {
             let mut random = Random::new(4);
             let mut facts = Facts::default();
@@ -219,7 +228,7 @@ impl Store {
             while writer.bytes + 16 * writer.frames < bytes {
                 let exchange = &mut talks[random.below(connections)];
                 if exchange.is_done() {
-                    exchange.begin(writer, &mut random, &mut facts, one_in)?;
+                    exchange.begin(writer, &mut random, &mut facts, bodies)?;
                 }
                 for _ in 0..=random.below(8) {
                     exchange.send_segment(writer)?;
@@ -312,7 +321,7 @@ impl Exchange {
         writer: &mut PcapWriter,
         random: &mut Random,
         facts: &mut Facts,
-        one_in: usize,
+        (one_in, orders): (usize, usize),
     ) -> io::Result<()> {
         let number = facts.bodies.len();
         let request = format!(
@@ -320,7 +329,7 @@ impl Exchange {
         );
         self.talk.send(writer, 0, flag::PSH | flag::ACK, request.as_bytes())?;
         self.contents[0].add(request.as_bytes());
-        let octave = 1024 << random.below(12);
+        let octave = 1024 << random.below(orders);
         let length = octave + random.below(octave);
         let gzip = random.below(one_in) == 0;
         let mut body = if gzip { prose(random, length) } else { vec![0; length] };

@@ -22,7 +22,7 @@ const LARGE: (Take, u64) = (large_flows, FEW as u64);
 const SMALL: (Take, u64) = (small_flows, MANY as u64);
 const SHORT: (Take, u64) = (small_frames, 128);
 
-const FIELDS: &str = "src_ip src_port dest_ip dest_port proto packet.length";
+const FIELDS: &str = "src_ip src_port dest_ip dest_port proto frame.len";
 const THEIR_FIELDS: [&str; 6] = ["ip.src", "tcp.srcport", "ip.dst", "tcp.dstport", "_ws.col.Protocol", "frame.len"];
 
 const fn row(about: &'static str, against: &'static str, goal: Goal, how: How) -> Case {
@@ -114,6 +114,30 @@ pub static CASES: &[Case] = &[
             Ok(Sides { ours: lines(setting, request, &capture, capture.bodies.len() as u64), peer: plain(peer) })
         }),
     ),
+    files(
+        "`pcap | http | files`, hashed, bodies of 1 KB to 4 MB",
+        EXPORT,
+        Goal::AtMost(0.15, 0.1),
+        How::Time(Clock::Cpu, Figure::Share, |setting| bodies(setting, http, export_objects)),
+    ),
+    files(
+        "`pcap | http | files`, hashed, bodies of 1 to 4 KB",
+        EXPORT,
+        Goal::AtMost(0.05, 0.03),
+        How::Time(Clock::Cpu, Figure::Share, |setting| bodies(setting, http_small, export_objects)),
+    ),
+    files(
+        "`pcap | http | files`, hashed, bodies of 1 KB to 4 MB",
+        "`tcpflow -a -r F -o D`, with MD5",
+        Goal::AtMost(0.3, 0.2),
+        wall(|setting| bodies(setting, http, tcpflow_all)),
+    ),
+    files(
+        "`pcap | http | files`, hashed, bodies of 1 to 4 KB",
+        "`tcpflow -a -r F -o D`, with MD5",
+        Goal::AtMost(0.3, 0.2),
+        wall(|setting| bodies(setting, http_small, tcpflow_all)),
+    ),
     row(
         "`pcap | rules FILE`, 3,000 rules",
         "`pcap | http | count`",
@@ -131,7 +155,34 @@ pub static CASES: &[Case] = &[
         Goal::AtLeast(0.4, 0.7),
         How::Numbers(inline::download),
     ),
+    row(
+        "the same with 3,000 rules, a body full of what they look for first",
+        "Linux bridge",
+        Goal::AtLeast(1.0, 2.0),
+        How::Beside(inline::worst),
+    ),
+    row(
+        "`bridge a b | ips rules=F`, 3,000 rules: there and back for one byte of UDP, p99",
+        "Linux bridge",
+        Goal::Reported,
+        How::Beside(inline::latency),
+    ),
 ];
+
+const EXPORT: &str = "`tshark -q -r F --export-objects http,D`, processor time, without hashes";
+
+const fn files(about: &'static str, against: &'static str, goal: Goal, how: How) -> Case {
+    Case { about, against, goal, touched: Touched::Copy, how }
+}
+
+fn bodies<'a>(
+    setting: &'a Setting,
+    take: Take,
+    peer: fn(&'a Setting, &Capture) -> Result<Side<'a>, CaseError>,
+) -> Made<'a> {
+    let capture = take(setting)?;
+    Ok(Sides { ours: body_files(setting, &capture, "hash=yes"), peer: peer(setting, &capture)? })
+}
 
 /// A request that prints so many lines, as a process.
 fn lines<'a>(setting: &Setting, text: &str, capture: &Capture, expected: u64) -> Side<'a> {

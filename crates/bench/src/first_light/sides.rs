@@ -16,6 +16,7 @@ use std::rc::Rc;
 pub(crate) type Made<'a> = Result<Sides<'a>, CaseError>;
 
 const CAPTURE_BYTES: u64 = 300_000_000;
+const SMALL_BODIES_BYTES: u64 = 50_000_000;
 const SMALL_FRAMES: u64 = 4_000_000;
 /// Number of large flows, and of connections with HTTP.
 pub(crate) const FEW: usize = 8;
@@ -43,6 +44,11 @@ pub(crate) fn small_flows(setting: &Setting) -> Result<Capture, CaseError> {
 
 pub(crate) fn http(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.http(FEW, CAPTURE_BYTES)?)
+}
+
+/// 18,000 small bodies.
+pub(crate) fn http_small(setting: &Setting) -> Result<Capture, CaseError> {
+    Ok(setting.store.http_small(FEW, SMALL_BODIES_BYTES)?)
 }
 
 // --- ours -----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ fn word(random: &mut Random, letters: usize) -> String {
     (0..letters).map(|_| char::from(b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789"[random.below(32)])).collect()
 }
 
-fn text() -> String {
+/// The file's text.
+pub(super) fn text() -> String {
     let mut random = Random::new(0x52);
     let mut text = String::from(
         "alert http any any -> any any (msg:\"seen\"; flow:established,to_client; http.server; content:\"bench\"; \
@@ -49,6 +50,19 @@ fn text() -> String {
         let _ = writeln!(text, "alert http any any -> any any (msg:\"rule {sid}\"; {matches}; sid:{sid}; rev:1;)");
     }
     text
+}
+
+/// Text made of the contents that rules for bodies look for first. Each makes its rule a candidate; none of them matches.
+pub(super) fn worst(len: usize) -> Vec<u8> {
+    let text = text();
+    let mut words =
+        text.lines().filter_map(|line| line.split_once("file.data; content:\"")?.1.split('"').next()).cycle();
+    let mut worst = Vec::with_capacity(len + 16);
+    while worst.len() < len {
+        worst.extend(words.next().unwrap_or("none").bytes());
+    }
+    worst.truncate(len);
+    worst
 }
 
 pub(super) fn file(setting: &Setting) -> Result<PathBuf, CaseError> {
