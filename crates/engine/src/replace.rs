@@ -290,7 +290,7 @@ impl Worker {
                     node
                 }
             };
-            (node.operand, node.exclusive) = (shape.operands[new], shape.exclusive[new]);
+            node.shape(&shape, new);
             if let Some(old) = old {
                 clocks[new] = self.clocks[old];
                 node.rename(planned);

@@ -41,6 +41,7 @@ macro_rules! context {
             own: $node.own,
             now: $shared.now,
             exclusive: $node.exclusive,
+            bodies_are_read: $node.bodies_are_read || $node.watches != 0,
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
             order: &mut $shared.order,

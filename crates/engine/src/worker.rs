@@ -44,6 +44,7 @@ pub(crate) struct Node {
     pub(crate) closed: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
+    pub(crate) bodies_are_read: bool,
     /// Each block that it passes goes along one of its edges.
     pub(crate) splits: bool,
     writes: Parts,
@@ -173,7 +174,7 @@ impl Worker {
         let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
         for (index, (planned, instance)) in plan.nodes.iter().zip(instances).enumerate() {
             let mut node = Node::new(planned, instance, &mut rings);
-            (node.operand, node.exclusive) = (shape.operands[index], shape.exclusive[index]);
+            node.shape(&shape, index);
             nodes.push(node);
         }
         add_recycles(&mut nodes);
@@ -575,6 +576,8 @@ pub(crate) struct Shape {
     pub(crate) operands: Vec<bool>,
     /// For each node: no other node sees the blocks that it gets, or it is the last to see them.
     pub(crate) exclusive: Vec<bool>,
+    /// For each node: a node behind it reads more of messages than META records.
+    pub(crate) bodies_are_read: Vec<bool>,
 }
 
 impl Shape {
@@ -597,7 +600,14 @@ impl Shape {
                 above[index].len() > 1 || above[index].iter().any(|from| !exclusive[from.index()] || !comes_last(from));
             exclusive[index] = !is_shared;
         }
-        Shape { operands, exclusive }
+        let mut bodies_are_read = vec![false; plan.nodes.len()];
+        for (index, node) in plan.nodes.iter().enumerate().rev() {
+            bodies_are_read[index] = node.edges.iter().any(|edge| match &plan.nodes[edge.to.index()].task {
+                Task::Filter { kind, .. } if kind.reads_heads => bodies_are_read[edge.to.index()],
+                _ => true,
+            });
+        }
+        Shape { operands, exclusive, bodies_are_read }
     }
 }
 
@@ -630,6 +640,7 @@ impl Node {
             closed: false,
             operand: false,
             exclusive: true,
+            bodies_are_read: true,
             splits: splits(&planned.task),
             writes,
             input: planned.input,
@@ -649,6 +660,12 @@ impl Node {
             node.lay(edge.rejected, Arrow::new(edge, place, 0));
         }
         node
+    }
+
+    /// Sets the properties that follow from the whole plan, in which it is the node at `index`.
+    pub(crate) fn shape(&mut self, shape: &Shape, index: usize) {
+        (self.operand, self.exclusive) = (shape.operands[index], shape.exclusive[index]);
+        self.bodies_are_read = shape.bodies_are_read[index];
     }
 
     /// Adds an edge for the blocks that the node gives or, with `rejected`, for those that it rejects.

@@ -70,6 +70,8 @@ pub struct Context<'a> {
     pub now: u64,
     /// No other filter will see these blocks; see [`Context::edit`].
     pub exclusive: bool,
+    /// A filter behind this one, or a watch of its edges, reads the bodies of messages that this filter gives.
+    pub bodies_are_read: bool,
     /// When to call [`Filter::timer`](crate::Filter::timer); `u64::MAX` = never.
     pub wake: &'a mut u64,
     /// Lines for people.

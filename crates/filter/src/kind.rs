@@ -356,6 +356,8 @@ pub struct Kind {
     pub joins: Option<&'static str>,
     /// It reads payload.
     pub parses: bool,
+    /// Of messages it reads only the META records; see [`Kind::reads_heads`](Kind::reads_heads()).
+    pub reads_heads: bool,
     /// It is a sink that can go on when other filters lead to it.
     pub restarts: bool,
     /// Requests that begin alike may share one instance. Not for filters that touch the world.
@@ -418,6 +420,7 @@ impl Kind {
             splits: false,
             joins: None,
             parses: false,
+            reads_heads: false,
             restarts: false,
             shared: true,
             cost: None,
@@ -525,6 +528,14 @@ impl Kind {
     pub const fn touches(mut self, reads: Parts, writes: Parts) -> Kind {
         self.reads = reads;
         self.writes = self.writes.with(writes);
+        self
+    }
+
+    /// Of messages it reads only the META records. Blocks of bodies it leaves out, or passes on unread. A filter that gives
+    /// messages learns by [`Context::bodies_are_read`](crate::Context::bodies_are_read) that only such filters are behind
+    /// it.
+    pub const fn reads_heads(mut self) -> Kind {
+        self.reads_heads = true;
         self
     }
 

@@ -204,14 +204,20 @@ impl RowWriter {
 
     /// # Panics
     /// When the schema has no field of this name: a mistake in our code.
+    #[inline]
     fn place(&mut self, name: &str) -> usize {
-        let count = self.schema.fields.len();
-        let place = (0..count)
-            .map(|step| (self.cursor + step) % count)
-            .find(|place| self.schema.fields[*place].name == name)
-            .unwrap_or_else(|| panic!("schema {} has no field {name}", self.schema.name));
+        let fields = &self.schema.fields;
+        // Most names are set in the order of the schema, and are the same text in memory as there.
+        let next = fields.iter().enumerate().skip(self.cursor).find(|(_, field)| std::ptr::eq(field.name, name));
+        let place = next.map_or_else(|| self.place_by_text(name), |(place, _)| place);
         self.cursor = place + 1;
         place
+    }
+
+    #[cold]
+    fn place_by_text(&self, name: &str) -> usize {
+        let place = self.schema.fields.iter().position(|field| field.name == name);
+        place.unwrap_or_else(|| panic!("schema {} has no field {name}", self.schema.name))
     }
 
     fn put(&mut self, name: &str, value: u64) {

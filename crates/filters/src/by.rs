@@ -35,6 +35,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
         Param::new("groups", ParamType::Number, "groups at once, at most").default("1M"),
     ])
     .takes(&[Type::Record, Type::Message])
+    .reads_heads()
     .gives(Type::Record)
     .mode(Mode::Serial)
     .names_fields(|params, schemas| schema(params, schemas).map(Some))

@@ -31,6 +31,7 @@ pub static KIND: Kind = Kind::new("fields", "writes named fields of records as c
         Room::MIN_FREE,
     ])
     .takes(&[Type::Record, Type::Message])
+    .reads_heads()
     .sink()
     .restarts()
     .names_fields(check)

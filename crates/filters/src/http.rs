@@ -69,7 +69,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
 
 /// Shared with `http2`.
 pub(crate) const PARAMS: [Param; 4] = [
-    Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
+    Param::new("decode", ParamType::Flag, "undo Content-Encoding, where a filter reads bodies").default("yes"),
     Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
     Param::new("max-ratio", ParamType::Number, "decoded bytes for each coded byte at most, behind the first 1 MiB")
         .default("100"),

@@ -5,7 +5,7 @@
 mod application;
 
 use crate::parts::eve::{TUNNEL, VLAN, set_protocol, set_tunnels, set_vlans};
-use crate::parts::frame_line::{FlagNames, describe, say};
+use crate::parts::frame_line::{describe, flag_names};
 use crate::parts::origin::facts_of;
 use buffer::BlockTable;
 use filter::kind::Example;
@@ -137,7 +137,7 @@ fn set_headers(row: &mut RowWriter, text: &mut Vec<u8>, frame: &Frame, bytes: &[
     match frame.protocol {
         protocol::TCP => {
             let Ok(tcp) = frame.tcp(bytes) else { return };
-            say(text, format_args!("{}", FlagNames(tcp.flags())));
+            flag_names(text, tcp.flags());
             row.text("tcp.flags", &*text).number("tcp.seq", tcp.sequence_number().into());
             if tcp.flags().ack() {
                 row.number("tcp.ack", tcp.acknowledgment_number().into());

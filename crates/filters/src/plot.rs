@@ -38,6 +38,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
         Room::MIN_FREE,
     ])
     .takes(&[Type::Record, Type::Message])
+    .reads_heads()
     .mode(Mode::Serial)
     .sink()
     .names_fields(|params, schemas| fields(params, schemas).map(|_| None))

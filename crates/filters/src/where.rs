@@ -23,6 +23,7 @@ pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an e
     )
     .params(&[Param::new("expr", ParamType::Text, "what the fields must be").main()])
     .takes(&[Type::Record, Type::Message])
+    .reads_heads()
     .mode(Mode::Session(SessionKey::Class))
     .touches(Parts::DATA.with(Parts::METADATA), Parts::NONE)
     .names_fields(|params, schemas| expression(params)?.check(schemas, "expr").map(|()| None))

@@ -131,20 +131,31 @@ pub(super) struct Groups {
     keys: usize,
     most: usize,
     groups: HashMap<Key, Group>,
-    /// The keys of the current record.
+    /// The keys of the current record, and its key if it has only one.
     wanted: Vec<Key>,
+    single: Key,
 }
 
 impl Groups {
     pub(super) fn new(keys: usize, most: u64) -> Groups {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Groups { keys, most, groups: HashMap::new(), wanted: Vec::new() }
+        Groups { keys, most, groups: HashMap::new(), wanted: Vec::new(), single: Key::new() }
     }
 
     /// Counts a record. `places` are first the fields to group by, then those to measure. Returns how many groups counted
     /// the record, and how many more had no room.
     pub(super) fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> (u64, u64) {
         let (keys, measured) = places.split_at_checked(self.keys).unwrap_or((places, &[]));
+        if self.single_key(row, keys) {
+            let is_full = self.groups.len() >= self.most;
+            let group = match self.groups.get_mut(&self.single) {
+                Some(group) => group,
+                None if is_full => return (0, 1),
+                None => self.groups.entry(self.single.clone()).or_default(),
+            };
+            group.add(row, measured, measures);
+            return (1, 0);
+        }
         self.wanted.clear();
         self.wanted.push(Vec::with_capacity(keys.len()));
         for place in keys {
@@ -182,6 +193,25 @@ impl Groups {
             counted += 1;
         }
         (counted, over)
+    }
+
+    /// Sets `single` to the record's only key. `false`: a field may have several values.
+    fn single_key(&mut self, row: &Row<'_>, keys: &[Option<Place>]) -> bool {
+        self.single.clear();
+        keys.iter().all(|place| {
+            let mut value = None;
+            if let Some(place) = place {
+                if let Place::Each(..) = place {
+                    return false;
+                }
+                place.each(row, &mut |found| {
+                    value = Value::of(&found);
+                    true
+                });
+            }
+            self.single.push(value);
+            true
+        })
     }
 
     /// Removes all groups and returns the `most` largest, largest first. Groups of one size stand in the order of their

@@ -78,6 +78,7 @@ mod tests {
             own,
             now: 0,
             exclusive: true,
+            bodies_are_read: true,
             wake: &mut 0,
             notices: &mut Vec::new(),
             order: &mut filter::Order::default(),

@@ -105,13 +105,16 @@ fn append(cell: &mut Vec<u8>, value: &FieldValue<'_>, style: Style) {
         (FieldValue::Text(text), Style::Json) => json_text::text(cell, text),
         (FieldValue::Text(text), _) => printable(cell, text, style),
         (FieldValue::Address(address), Style::Json) => json_text::address(cell, *address),
-        (FieldValue::Address(address), _) => drop(write!(cell, "{address}")),
+        (FieldValue::Address(address), _) => json_text::plain_address(cell, *address),
         (FieldValue::Rows(rows), _) => json_text::number(cell, rows.clone().count() as u64),
     }
 }
 
 /// Makes a text safe for a terminal: control characters and bytes that are not UTF-8 become `\xHH`.
 fn printable(cell: &mut Vec<u8>, text: &[u8], style: Style) {
+    if text.iter().all(|byte| matches!(byte, b' '..=b'[' | b']'..=b'~')) {
+        return cell.extend_from_slice(text);
+    }
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
             let mut room = [0; 4];

@@ -3,7 +3,7 @@
 use super::state::{Sent, State};
 use super::{Reason, community};
 use crate::parts::eve::{TUNNEL, VLAN, flow_number, set_protocol, set_tunnels, set_vlans};
-use crate::parts::frame_line::{FlagNames, say};
+use crate::parts::frame_line::flag_names;
 use filter::prelude::*;
 use packet::Flow;
 use packet::frame::protocol;
@@ -122,7 +122,7 @@ impl FlowRow {
 fn flags(row: &mut RowWriter, text: &mut Vec<u8>, name: &str, sent: &Sent) {
     if sent.packets > 0 {
         text.clear();
-        say(text, format_args!("{}", FlagNames(tcp::Flags(sent.flags))));
+        flag_names(text, tcp::Flags(sent.flags));
         row.text(name, &*text);
     }
 }

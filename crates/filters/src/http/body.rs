@@ -105,7 +105,7 @@ impl Body {
             decoded_bytes: 0,
         };
         // Transfer codings were applied last.
-        let content = if exit.shared.decode { head.content } else { Codings::default() };
+        let content = if exit.decodes { head.content } else { Codings::default() };
         let outermost_first = head.transfer.list().iter().rev().chain(content.list().iter().rev()).flatten();
         let mut known = [None; 2 * HTTP_CODINGS];
         for (slot, coding) in known.iter_mut().zip(outermost_first) {

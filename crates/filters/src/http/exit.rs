@@ -100,6 +100,8 @@ pub(crate) struct Exit<'a> {
     pub(super) own: ViewId,
     pub(super) shared: &'a mut Shared,
     pub(super) now: u64,
+    /// Bodies are decoded: the request says so, and a filter reads them.
+    pub(super) decodes: bool,
     /// The next block continues the stream right after this one.
     pub(super) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
@@ -118,6 +120,7 @@ impl<'a> Exit<'a> {
             rings: cx.rings,
             streams: cx.streams,
             own: cx.own,
+            decodes: shared.decode && cx.bodies_are_read,
             shared,
             now: cx.now,
             goes_on: false,

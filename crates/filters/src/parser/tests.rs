@@ -62,6 +62,7 @@ impl Side {
             own: self.memory.1,
             now: 0,
             exclusive: true,
+            bodies_are_read: true,
             wake: &mut self.wake,
             notices: &mut self.notices,
             order: &mut self.order,

@@ -1,5 +1,6 @@
 //! Describes one frame or packet in a line, for `inspect` and for the field `info` of `packets`.
 
+use super::json_text;
 use buffer::Descriptor;
 use packet::encapsulation::{self, Encapsulation};
 use packet::frame::{self, Frame, protocol};
@@ -91,15 +92,20 @@ fn transport<'a>(out: &mut Vec<u8>, frame: &Frame, bytes: &'a [u8]) -> &'a [u8] 
     let payload = match frame.protocol {
         _ if frame.is_later_fragment() => Err(Malformed::LaterFragment),
         protocol::TCP => frame.tcp(bytes).map(|tcp| {
-            say(out, format_args!("TCP {} seq {}", FlagNames(tcp.flags()), tcp.sequence_number()));
+            out.extend_from_slice(b"TCP ");
+            flag_names(out, tcp.flags());
+            number(out, b" seq ", tcp.sequence_number().into());
             if tcp.flags().ack() {
-                say(out, format_args!(" ack {}", tcp.acknowledgment_number()));
+                number(out, b" ack ", tcp.acknowledgment_number().into());
             }
-            say(out, format_args!(" win {} len {},", tcp.window(), tcp.payload_wire_len()));
+            number(out, b" win ", tcp.window().into());
+            number(out, b" len ", tcp.payload_wire_len().into());
+            out.push(b',');
             tcp.payload()
         }),
         protocol::UDP => frame.udp(bytes).map(|udp| {
-            say(out, format_args!("UDP len {},", udp.payload_wire_len()));
+            number(out, b"UDP len ", udp.payload_wire_len().into());
+            out.push(b',');
             udp.payload()
         }),
         protocol::ICMP | protocol::ICMPV6 => icmp::Packet::new_checked(rest).map(|icmp| {
@@ -204,26 +210,28 @@ impl fmt::Display for Mac {
     }
 }
 
-/// Displays the names of the flags that are set, or `-`.
-pub(crate) struct FlagNames(pub(crate) Flags);
+fn number(out: &mut Vec<u8>, name: &[u8], value: u64) {
+    out.extend_from_slice(name);
+    json_text::number(out, value);
+}
 
-impl fmt::Display for FlagNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [
-            (Flags::SYN, "SYN"),
-            (Flags::FIN, "FIN"),
-            (Flags::RST, "RST"),
-            (Flags::PSH, "PSH"),
-            (Flags::ACK, "ACK"),
-            (Flags::URG, "URG"),
-        ];
-        let mut written = false;
-        for (_, name) in names.into_iter().filter(|(flag, _)| self.0.intersects(*flag)) {
-            f.write_str(if written { "," } else { "" })?;
-            f.write_str(name)?;
-            written = true;
-        }
-        if written { Ok(()) } else { f.write_str("-") }
+/// Appends the names of the flags that are set, or `-`.
+pub(crate) fn flag_names(out: &mut Vec<u8>, flags: Flags) {
+    let names: [(Flags, &[u8]); 6] = [
+        (Flags::SYN, b"SYN,"),
+        (Flags::FIN, b"FIN,"),
+        (Flags::RST, b"RST,"),
+        (Flags::PSH, b"PSH,"),
+        (Flags::ACK, b"ACK,"),
+        (Flags::URG, b"URG,"),
+    ];
+    let begin = out.len();
+    for (_, name) in names.into_iter().filter(|(flag, _)| flags.intersects(*flag)) {
+        out.extend_from_slice(name);
+    }
+    match out.len() == begin {
+        true => out.push(b'-'),
+        false => drop(out.pop()),
     }
 }
 

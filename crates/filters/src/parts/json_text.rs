@@ -80,6 +80,12 @@ pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
 /// Appends an address as a string.
 pub(crate) fn address(out: &mut Vec<u8>, value: IpAddr) {
     out.push(b'"');
+    plain_address(out, value);
+    out.push(b'"');
+}
+
+/// Appends an address.
+pub(crate) fn plain_address(out: &mut Vec<u8>, value: IpAddr) {
     match value {
         IpAddr::V4(value) => {
             for (index, octet) in value.octets().into_iter().enumerate() {
@@ -92,7 +98,6 @@ pub(crate) fn address(out: &mut Vec<u8>, value: IpAddr) {
         // RFC 5952. Writing to a Vec cannot fail.
         IpAddr::V6(value) => drop(write!(out, "{value}")),
     }
-    out.push(b'"');
 }
 
 /// Appends `"name":`, after a comma if it is not the first. The name is a constant of this program, and needs no escape.

@@ -306,6 +306,7 @@ mod tests {
                 own,
                 now: 0,
                 exclusive: true,
+                bodies_are_read: true,
                 wake: &mut wake,
                 notices: &mut notices,
                 order: &mut filter::Order::default(),

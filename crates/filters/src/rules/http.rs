@@ -78,6 +78,7 @@ impl HttpShared {
             own: cx.own,
             now: cx.now,
             exclusive: false,
+            bodies_are_read: true,
             wake: cx.wake,
             notices: cx.notices,
             order: cx.order,
