@@ -603,7 +603,9 @@ impl Shape {
         let mut bodies_are_read = vec![false; plan.nodes.len()];
         for (index, node) in plan.nodes.iter().enumerate().rev() {
             bodies_are_read[index] = node.edges.iter().any(|edge| match &plan.nodes[edge.to.index()].task {
-                Task::Filter { kind, .. } if kind.reads_heads => bodies_are_read[edge.to.index()],
+                Task::Filter { kind, .. } if kind.reads_heads => {
+                    kind.gives == Gives::Same && bodies_are_read[edge.to.index()]
+                }
                 _ => true,
             });
         }
