@@ -1,7 +1,7 @@
 //! A capture of hostile traffic with honest traffic among it: floods of SYNs, of fragments and of segments out of order, heads
 //! without an end, compressed bodies that grow without one, and messages of which half comes. The same for each seed.
 //!
-//! Attackers keep to what any sender can do: they know addresses and ports, and not what a filter draws at random. What filters
+//! Attackers do only things that any sender can do: they know addresses and ports, and not what a filter draws at random. What filters
 //! must make of it is in `tests/attack.rs`.
 
 use crate::captures::{Content, prose};
@@ -51,19 +51,19 @@ enum Turn {
     Honest,
 }
 
-/// Frames of one turn, but for bombs.
+/// Frames of one turn; a bomb has more.
 const BURST: usize = 8;
 
 /// Bytes that a bomb becomes.
 const BOMB_BYTES: usize = 16 << 20;
 
 /// Connections that attackers use at a time, of each sort, and honest ones. An attacker leaves one open and begins another after
-/// so many turns, on average.
+/// `TURNS_EACH` turns, on average.
 const OPEN: usize = 16;
 const TURNS_EACH: usize = 16;
 const HONEST: usize = 16;
 
-/// Writes a capture of about so many bytes.
+/// Writes a capture of about `bytes` bytes.
 pub fn write(file: File, bytes: u64, seed: u64) -> io::Result<Honest> {
     let mut writer = PcapWriter::new(file)?;
     let mut random = Random::new(seed);

@@ -213,8 +213,8 @@ impl Store {
         self.web(&format!("http-coded-{connections}-{bytes}"), connections, bytes, (1, ORDERS))
     }
 
-    /// Makes HTTP traffic. Of `bodies`, the first says that one body in so many is coded, and the second how many powers of
-    /// two, from 1 KB on, their lengths have.
+    /// Makes HTTP traffic. `bodies` is (N, P): one body in N is coded, and lengths have P orders, each twice the one
+    /// before, from 1 KB on.
     fn web(&self, name: &str, connections: usize, bytes: u64, bodies: (usize, usize)) -> Result<Capture, String> {
         self.keep(name, |writer| {
             let mut random = Random::new(4);

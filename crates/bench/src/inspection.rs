@@ -157,7 +157,7 @@ pub static CASES: &[Case] = &[
         How::Numbers(inline::download),
     ),
     row(
-        "the same with 3,000 rules, a body full of what they look for first",
+        "the same with 3,000 rules, a body full of their first contents",
         "Linux bridge",
         Goal::AtLeast(1.0, 2.0),
         How::Beside(inline::worst),
@@ -185,7 +185,7 @@ fn bodies<'a>(
     Ok(Sides { ours: body_files(setting, &capture, "hash=yes"), peer: peer(setting, &capture)? })
 }
 
-/// A request that prints so many lines, as a process.
+/// A request that prints `expected` lines, as a process.
 fn lines<'a>(setting: &Setting, text: &str, capture: &Capture, expected: u64) -> Side<'a> {
     let program = setting.ours(&request(text, capture));
     Side::new(move || {
@@ -225,7 +225,7 @@ fn nfpcapd<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, Case
     }))
 }
 
-/// Its flows go to a port of this host that nobody reads. It keeps as many flows as there are.
+/// Its flows go to a port of this host without a reader. It keeps as many flows as there are.
 fn softflowd<'a>(_setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
     let to = ["-n", "127.0.0.1:9995", "-v", "9", "-m", "100000", "-c", "none"];
     Ok(plain(program(SOFTFLOWD)?.arg("-r").arg(&capture.path).args(to)))

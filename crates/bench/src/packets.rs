@@ -201,7 +201,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// As if one side had sent so many bytes: they come later, or never.
+    /// Continues as if side `from` had sent `bytes` more bytes: they come later, or never.
     pub fn pass_over(&mut self, from: usize, bytes: u32) {
         self.next[from] = self.next[from].wrapping_add(bytes);
     }

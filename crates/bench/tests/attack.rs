@@ -76,8 +76,8 @@ impl Bed {
         Bed { folder, honest, is_large: mb >= LARGE_MB }
     }
 
-    /// Runs a request behind the capture; `DIR` in it is a folder of its own. Its memory stays below so many bytes, and what is
-    /// named is counted.
+    /// Runs a request behind the capture; `DIR` in it is a folder of its own. Its memory stays below `memory` bytes, and the named
+    /// events are counted.
     fn run(&self, request: &str, memory: u64, names: &[&str]) -> String {
         let path = self.folder.path();
         let request = request.replace("DIR", &path.display().to_string());

@@ -274,7 +274,7 @@ fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
         CaptureRequest { by: By::Kernel | By::PacketSocket, .. } => {
             wrong("packets are taken away by AF_XDP sockets and in no other way")
         }
-        CaptureRequest { direction: Direction::Out, .. } => wrong("what the host sends cannot be taken away"),
+        CaptureRequest { direction: Direction::Out, .. } => wrong("packets that the host sends cannot be taken away"),
         CaptureRequest { keep: true, .. } => wrong("packets that are taken away are not kept for others"),
         _ => Ok(()),
     }
@@ -579,7 +579,9 @@ impl State {
                 format!("what `{device}` receives is taken away by another reader: it does not come here")
             }
             Mode::Tap if met().count() > 0 => {
-                format!("a part of what `{device}` receives is taken away by another reader: that does not come here")
+                format!(
+                    "another reader takes away a part of the packets that `{device}` receives: they do not come here"
+                )
             }
             Mode::Consume if readers > 0 => {
                 let see = if readers == 1 { "1 other reader of" } else { &format!("{readers} other readers of") };

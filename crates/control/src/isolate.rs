@@ -61,7 +61,11 @@ fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
     for (at, id) in written.iter().enumerate() {
         let edges = &nodes[id.index()].edges;
         if edges.iter().any(|edge| edge.rejected) {
-            return Err(wrong(design, *id, "what it rejects is wanted, and does not come back".into()));
+            return Err(wrong(
+                design,
+                *id,
+                "another filter takes its rejected blocks, and they cannot leave its process".into(),
+            ));
         }
         let Some(next) = written.get(at + 1) else {
             if edges.iter().any(|edge| is_member(&edge.to)) {

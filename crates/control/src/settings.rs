@@ -27,7 +27,7 @@ pub static SETTINGS: [Param; 7] = [
     Param::new(
         "wait",
         ParamType::Choice(&Wait::WORDS),
-        "what the request does while nothing comes: sleep, or look again for a moment first, or for ever, which takes a processor",
+        "how the request waits for blocks: sleep; adaptive: poll briefly, then sleep; busy: poll, which takes a processor",
     )
     .default("sleep"),
     Param::new(

@@ -26,7 +26,7 @@ const SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
 /// Why users other than root get no maps.
 pub const EVERYBODY: &str =
-    "everybody may load programs here (kernel.unprivileged_bpf_disabled=0), and so write the kernel's maps";
+    "every user may load programs here (kernel.unprivileged_bpf_disabled=0), and so write the kernel's maps";
 /// Why this client gets no maps.
 pub const THIS_PROCESS: &str = "this process has CAP_BPF or CAP_SYS_ADMIN, and so could write the kernel's maps";
 

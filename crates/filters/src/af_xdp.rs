@@ -58,7 +58,7 @@ fn sized(options: Options, params: &Params, mtu: u32) -> Result<Options, ParamEr
     let chunks = params.number("buffer").unwrap_or(0) / u64::from(chunk_bytes);
     match u32::try_from(chunks).ok().and_then(u32::checked_ilog2) {
         Some(log @ 6..=20) => Ok(Options { receive_chunks: 1 << log, chunk_bytes, ..options }),
-        _ => Err(ParamError::new("buffer", "there is to be room for 64 frames at least, and for a million at most")),
+        _ => Err(ParamError::new("buffer", "the buffer holds at least 64 and at most 1,000,000 frames")),
     }
 }
 

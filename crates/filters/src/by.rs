@@ -30,7 +30,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
         Param::new("sum", ParamType::Text, "fields whose sums are wanted"),
         Param::new("avg", ParamType::Text, "fields whose averages are wanted"),
         Param::new("p99", ParamType::Text, "fields whose 99th percentiles are wanted"),
-        Param::new("top", ParamType::Number, "give so many groups only"),
+        Param::new("top", ParamType::Number, "give only this number of groups, the largest"),
         Param::new("every", ParamType::Duration, "give the groups of each such interval"),
         Param::new("groups", ParamType::Number, "groups at once, at most").default("1M"),
     ])

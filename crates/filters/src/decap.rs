@@ -52,7 +52,7 @@ pub static KIND: Kind = Kind::new("decap", "opens tunnels and puts fragments tog
          than 65536 are under way or their fragments take more than `memory`.",
     )
     .params(&[
-        Param::new("depth", ParamType::Number, "open so many tunnels one inside of the other, 8 at most").default("8"),
+        Param::new("depth", ParamType::Number, "open this number of nested tunnels; at most 8").default("8"),
         policy::POLICY,
         policy::OF_NETWORK,
         Param::new("timeout", ParamType::Duration, "give up on a packet whose fragments do not come within this time")

@@ -42,7 +42,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("yes"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
         Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device; a daemon gives 32M at least, if its policy lets it").default("32M"),
-        Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
+        Param::new("last", ParamType::Duration, "begin this long ago, with the packets that are still kept").default("0"),
         Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])
     .completes(check_share)

@@ -46,7 +46,7 @@ pub static KIND: Kind = Kind::new("generate", "makes frames, or gives those of a
          (`size`, addresses, ...) then has no meaning and is refused. `pcap x.pcap memory=yes` gives them without a pace.",
     )
     .params(&[
-        Param::new("protocol", ParamType::Choice(&["udp", "tcp", "icmp"]), "what the frames carry").default("udp").main(),
+        Param::new("protocol", ParamType::Choice(&["udp", "tcp", "icmp"]), "protocol of the frames").default("udp").main(),
         Param::new("size", ParamType::Text, "bytes of a frame: 64, 64..1514, random:64..1514, imix").default("64"),
         Param::new("count", ParamType::Number, "frames in all; 0 = until it is stopped").default("0"),
         Param::new("duration", ParamType::Duration, "ends after so long; 0 = when `count` or `loop` says").default("0"),
@@ -94,7 +94,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         return Ok(Instance::source(Replay::paced(params, env.wait)?));
     }
     if params.number("loop") != Some(1) {
-        return Err(ParamError::new("loop", "what is made by itself does not begin again")
+        return Err(ParamError::new("loop", "frames made without a file cannot begin again")
             .with_help("it goes on until it is stopped; file=x.pcap can be given several times"));
     }
     let mut random = Random(params.number("seed").unwrap_or_default());

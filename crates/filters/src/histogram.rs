@@ -26,7 +26,7 @@ pub static KIND: Kind = Kind::new("histogram", "counts blocks by size or by time
          counts as a gap of 0, and as the event `time ran backwards`. Metadata blocks of messages are not counted.",
     )
     .params(&[
-        Param::new("of", ParamType::Choice(&["size", "gap"]), "what is looked at").default("size").main(),
+        Param::new("of", ParamType::Choice(&["size", "gap"]), "the measure").default("size").main(),
         Param::new("width", ParamType::Text, "width of a bucket: a size as 100, or with of=gap a duration as 1ms"),
     ])
     .gives_records(&SCHEMA)

@@ -52,7 +52,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
             .default("closed"),
         Param::new("recall", ParamType::Size, "keep this many bytes that passed, to compare what is sent again").default("16M"),
-        Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "what the ends of a stopped connection hear")
+        Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "answer to the ends of a stopped connection")
             .default("silent"),
         Param::new("devices", ParamType::List, "between which it is, and where resets go out; those of the bridge if not given"),
         origin::TUNNEL,

@@ -65,7 +65,7 @@ const PATTERN_BYTES: usize = 64 << 10;
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let (texts, expressions) = (params.list("text"), params.list("regex"));
     if texts.is_empty() && expressions.is_empty() {
-        return Err(ParamError::new("text", "there is nothing to look for").with_help("match TEXT or match regex=..."));
+        return Err(ParamError::new("text", "no text to look for").with_help("match TEXT or match regex=..."));
     }
     if texts.iter().chain(expressions).map(String::len).sum::<usize>() > PATTERN_BYTES {
         return Err(ParamError::new("text", format!("more than {PATTERN_BYTES} bytes to look for")));
@@ -616,7 +616,7 @@ mod tests {
             assert_eq!(error.key, Some(key));
             assert!(error.message.contains(message), "{}", error.message);
         };
-        check(Type::Frame, &[], "text", "nothing to look for");
+        check(Type::Frame, &[], "text", "no text to look for");
         check(Type::Frame, &[("text", "")], "text", "empty");
         check(Type::Frame, &[("text", "a"), ("pass", "rest")], "pass", "frame comes");
         check(Type::Bytes, &[("text", &"a".repeat(PATTERN_BYTES + 1))], "text", "65536");

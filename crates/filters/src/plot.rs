@@ -30,7 +30,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
         Param::new("x", ParamType::Text, "the field along the bottom").default(TIMESTAMP),
         Param::new("by", ParamType::Text, "draw a line for each value of this field"),
         Param::new("every", ParamType::Duration, "add up the records of each such interval, and draw the rate"),
-        Param::new("top", ParamType::Number, "draw so many lines").default("6"),
+        Param::new("top", ParamType::Number, "draw this number of lines, the largest").default("6"),
         Param::new("title", ParamType::Text, "what stands above the picture"),
         Param::new("out", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
         Lines::OVERWRITE,

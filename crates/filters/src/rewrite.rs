@@ -51,7 +51,7 @@ pub static KIND: Kind = Kind::new("rewrite", "changes addresses, ports, VLAN tag
         Param::new("mac", ParamType::Text, "both: maps"),
         Param::new("vlan", ParamType::Text, "7, push:7 or strip"),
         Param::new("ttl", ParamType::Text, "64, or -1 for one less"),
-        Param::new("fix", ParamType::Flag, "sum checksums up anew").default("no"),
+        Param::new("fix", ParamType::Flag, "compute checksums again").default("no"),
     ])
     .takes(&[Type::Frame, Type::Packet])
     .touches(Parts::DATA, Parts::DATA.with(Parts::METADATA))

@@ -62,7 +62,7 @@ static SOURCE: Kind = Kind::new("ring", "reads a named ring", source::make)
 
 const PARAMS: &[Param] = &[
     Param::new("ring", ParamType::Text, "the ring").required().main(),
-    Param::new("type", ParamType::Choice(&Type::NAMES), "what it carries; what its first user says if not given"),
+    Param::new("type", ParamType::Choice(&Type::NAMES), "type of its blocks; if not given, as its first user says"),
     Param::new(
         "on-full",
         ParamType::Choice(&["wait", "drop-newest", "overwrite", "shared"]),

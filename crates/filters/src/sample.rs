@@ -18,8 +18,8 @@ pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow 
          is then the first by that count, over all processors. By flow they are chosen in the application.",
     )
     .params(&[
-        Param::new("every", ParamType::Number, "N: one in so many").required().main(),
-        Param::new("by", ParamType::Choice(&["block", "flow"]), "what is counted: flow for streams, else block"),
+        Param::new("every", ParamType::Number, "N: pass one in N").required().main(),
+        Param::new("by", ParamType::Choice(&["block", "flow"]), "unit to count: flow for streams, else block"),
     ])
     .mode(Mode::Serial)
     .lowers(Lower::OneIn(one_in))

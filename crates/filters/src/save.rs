@@ -198,7 +198,7 @@ impl Save {
                         Failure::Request(_) => files.discard(),
                         Failure::System(text) => {
                             if let Some(path) = files.rescue(&mut self.encoder, &mut self.buffer) {
-                                text.push_str(&format!("; what was written before is in {}", terminal::name(path)));
+                                text.push_str(&format!("; the earlier output is in {}", terminal::name(path)));
                             }
                         }
                     }

@@ -17,7 +17,7 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
     .params(&[
         Param::new("name", ParamType::Text, "the field").required().main(),
         Param::new("order", ParamType::Choice(&["down", "up"]), "the largest first, or the smallest").default("down"),
-        Param::new("top", ParamType::Number, "give so many records only"),
+        Param::new("top", ParamType::Number, "give only this number of records"),
         Param::new("memory", ParamType::Size, "bytes of records held, at most").default("256M"),
     ])
     .takes(&[Type::Record])

@@ -254,7 +254,7 @@ impl Transactions {
             if known.waiting.len() > TRANSACTIONS_WAITING
                 && let Some(oldest) = known.waiting.pop_front()
             {
-                cx.count("requests that too many others wait behind", 1);
+                cx.count("requests with too many others waiting behind them", 1);
                 self.give_left(Left { request: None, last: oldest }, class, time, cx);
             }
             return;

@@ -21,7 +21,7 @@ pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an e
          `dns.answers.rdata`, passes if one of them does. A message passes as a whole, by its metadata; a message without \
          metadata is rejected. `length` and `state` of a message are not known yet when its metadata comes.",
     )
-    .params(&[Param::new("expr", ParamType::Text, "what the fields must be").main()])
+    .params(&[Param::new("expr", ParamType::Text, "condition over fields").main()])
     .takes(&[Type::Record, Type::Message])
     .reads_heads()
     .mode(Mode::Session(SessionKey::Class))

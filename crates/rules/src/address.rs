@@ -129,7 +129,7 @@ fn list<T: Copy + Ord>(
     }
     if text.eq_ignore_ascii_case("any") {
         if negated {
-            return here("nothing is left behind !any".to_string());
+            return here("!any leaves no address".to_string());
         }
         ranges.any = true;
         return Ok(());

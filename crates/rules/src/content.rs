@@ -43,7 +43,7 @@ impl Content {
         let (text, negated) = quoted(value)?;
         let bytes = pattern(text)?;
         if bytes.is_empty() {
-            return text.wrong("there is nothing to be found");
+            return text.wrong("the content is empty");
         }
         if bytes.len() > CONTENT_BYTES {
             return text.wrong(format!("a content has {CONTENT_BYTES} bytes at most"));

@@ -24,7 +24,7 @@ fn mistakes_in_options() {
         ("msg:\"x; sid:1;", 5, "the closing quote is missing"),
         ("msg:x; sid:1;", 5, "a text in quotes is missing"),
         ("content:; sid:1;", 1, "content needs a value"),
-        ("content:\"\"; sid:1;", 10, "nothing to be found"),
+        ("content:\"\"; sid:1;", 10, "the content is empty"),
         ("content:\"|4|\"; sid:1;", 12, "pairs of hexadecimal digits"),
         ("content:\"a\"; depth:x; sid:1;", 20, "no earlier byte_extract"),
         ("content:\"abc\"; depth:2; sid:1;", 16, "longer than its depth"),

@@ -111,9 +111,8 @@ impl RingMemory {
     /// Accepts a segment from a keeper, which named its geometry. Everything is checked before it is mapped.
     pub fn receive(fd: OwnedFd, geometry: Geometry, access: Access) -> Result<RingMemory, Refused> {
         let wants = geometry.is_sound().then(|| geometry.bytes(PAGE_BYTES)).flatten();
-        let (_, bytes) = wants.ok_or_else(|| {
-            Refused::Io(io::Error::new(io::ErrorKind::InvalidData, "the ring's size is none that a ring can have"))
-        })?;
+        let (_, bytes) = wants
+            .ok_or_else(|| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, "a ring cannot have this size")))?;
         let segment = Segment::receive(fd, bytes, access)?;
         let (_, bytes) = geometry.bytes(segment.page_bytes()).unwrap_or((0, usize::MAX));
         if segment.bytes() < bytes {

@@ -215,7 +215,7 @@ fn one_group_takes_away_and_others_are_told() {
         "one goes",
     );
     let told = registry.open(&capture_request(), 2).unwrap().note;
-    assert!(told.contains("a part of what") && told.contains("does not come here"), "{told}");
+    assert!(told.contains("takes away a part") && told.contains("do not come here"), "{told}");
     until(|| registry.states().len() == 2, "who only asked is gone");
     let first = joined;
     let hows: Vec<String> = registry.states().into_iter().map(|state| state.device.how).collect();

@@ -132,9 +132,9 @@ fn who_is_shown_a_part_takes_a_part_away() {
     assert_eq!((take(&mut taking), lies()), ((0..40).filter(|n| n % 4 != 2).collect(), vec![1, 3]));
     // Other groups are told that only a part comes; readers of the same group are also told what they may see.
     let told = registry.open(&capture_request(), 0).unwrap().note;
-    assert!(told.starts_with("a part of what `played0` receives is taken away"), "{told}");
+    assert!(told.starts_with("another reader takes away a part of the packets that `played0` receives"), "{told}");
     let told = registry.open(&capture_request(), permission).unwrap().note;
-    assert!(told.contains("only what `~2` passes; a part of what"), "{told}");
+    assert!(told.contains("only what `~2` passes; another reader takes away a part"), "{told}");
 }
 
 #[test]
@@ -235,7 +235,9 @@ fn beyond_the_budget_a_reader_gets_what_it_may_see_and_never_more() {
 fn devices_that_cannot_be_asked_what_is_shown_are_refused() {
     let (player, registry) = player();
     let alive = Arc::strong_count(&player.alive);
-    for (device, why) in [("bare0", "there is no first byte"), ("odd0", "a policy knows none of link type 104")] {
+    for (device, why) in
+        [("bare0", "there is no first byte"), ("odd0", "a policy cannot name a device of link type 104")]
+    {
         let asked = CaptureRequest { device: device.into(), ..capture_request() };
         assert!(registry.open(&asked, 1).is_ok(), "who is shown everything may");
         for refused in [

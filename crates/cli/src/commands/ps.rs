@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let daemon = daemon_client::state(&args.daemon, "streamline ps")?;
     let shared = parser(&args.daemon, "streamline ps").unwrap_or_default();
     let nothing = match &daemon {
-        Some(_) => "no request runs, and nobody reads through the daemon\n".to_string(),
+        Some(_) => "no request runs, and the daemon has no reader\n".to_string(),
         None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.display()),
     };
     let shown = Shown { requests, daemon: daemon.unwrap_or_default(), shared };

@@ -137,7 +137,7 @@ fn is_same(one: &RingState, other: &RingState) -> bool {
 fn view(before: &DaemonState, now: &DaemonState, users: &Users, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
     if now.rings.is_empty() {
-        return "nothing runs: nobody reads a device through this daemon\n".to_string();
+        return "nothing runs: this daemon has no reader of a device\n".to_string();
     }
     let owner = |reader: u64| -> Option<&ClientState> {
         now.clients.iter().find(|client| client.readers.iter().any(|(id, _)| *id == reader))

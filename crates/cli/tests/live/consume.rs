@@ -150,7 +150,10 @@ fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     for (request, why) in [
-        ("ethernet D mode=consume everything=yes direction=out | count", "what the host sends cannot be taken away"),
+        (
+            "ethernet D mode=consume everything=yes direction=out | count",
+            "packets that the host sends cannot be taken away",
+        ),
         ("ethernet D mode=consume everything=yes by=socket | count", "by AF_XDP sockets and in no other way"),
         ("ethernet D mode=consume everything=yes keep=8M | count", "are not kept for others"),
     ] {
@@ -295,7 +298,7 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     until("the books are open", || counted(&net) == Some(vec![602, 80 + 160, 141 + 61, 400]));
     let output = reader.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("a part of what `near` receives is taken away"), "{said}");
+    assert!(said.contains("another reader takes away a part of the packets that `near` receives"), "{said}");
     succeeded(&second.interrupt());
     until("it is gone", || matched(&net).len() == 2);
     // Packets that only this reader wanted go to the host again.

@@ -65,13 +65,16 @@ fn explain_says_why_a_filter_whose_rejects_are_wanted_stays_above() {
         String::from_utf8(output.stdout).unwrap()
     };
     let both = explained(&[], "ethernet v1 | bpf \"tcp\" | { count + |! save rest.pcap }");
-    assert!(both.contains("bpf tcp") && both.contains("(kernel: what it rejects is wanted, too)"), "{both}");
+    assert!(both.contains("bpf tcp") && both.contains("(kernel: another filter takes its rejected blocks)"), "{both}");
     assert!(both.contains("├─") && both.contains("└─|! save rest.pcap"), "{both}");
     let tcp = explained(&[], "ethernet v1 | tcp | { http | count + |! save rest.pcap }");
     assert!(!tcp.contains("filtered in the kernel"), "{tcp}");
     let shared = ["--share", "--daemon", "/nowhere/control"];
     let shared = explained(&shared, "set decap=no; ethernet v1 | tcp | { http | count + |! save rest.pcap }");
-    assert!(!shared.contains(" parser  ") && shared.contains("(parser: what it rejects is wanted, too"), "{shared}");
+    assert!(
+        !shared.contains(" parser  ") && shared.contains("(parser: another filter takes its rejected blocks"),
+        "{shared}"
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn what_policy_does_not_show_is_left_to_the_host() {
         readers.map(|reader| reader["matched"].as_u64().unwrap()).sum::<u64>() == frames.len() as u64
     });
     let told = said(&host.interrupt());
-    assert!(told.contains("a part of what `near` receives is taken away"), "{told}");
+    assert!(told.contains("another reader takes away a part of the packets that `near` receives"), "{told}");
     succeeded_saying(&taker.interrupt(), "only what `udp port 53` passes");
     assert!(saved(&net, "taken.pcap") == shown(&frames) && saved(&net, "host.pcap") == left);
 }

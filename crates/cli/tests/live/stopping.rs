@@ -90,7 +90,7 @@ fn where_nothing_runs_there_are_no_empty_tables() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let lines: Vec<&str> = listed.lines().collect();
     assert!(
-        matches!(lines[..], ["no request runs, and nobody reads through the daemon", "", confined]
+        matches!(lines[..], ["no request runs, and the daemon has no reader", "", confined]
         if confined.starts_with("the daemon is confined to: ")),
         "{listed}"
     );

@@ -198,7 +198,7 @@ impl Sender {
         let transmit = map_ring(&fd, Which::Transmit, chunks).map_err(doing("map rings"))?;
         bind(fd.as_fd(), device.index, number, Copying::Always).map_err(doing("bind a socket"))?;
         let lookout = PacketSocket::new(device.index)?;
-        let lookout = Lookout::new(lookout).map_err(doing("look out for what happens"))?;
+        let lookout = Lookout::new(lookout).map_err(doing("watch for events"))?;
         let socket = Socket { fd, memory, device, namespace: namespace.clone(), queue: number };
         Ok(Sender::new(Arc::new(socket), lookout, completion, transmit, 0))
     }
@@ -274,7 +274,7 @@ impl Queue {
         let transmit = map_ring(&fd, Which::Transmit, sending).map_err(doing("map rings"))?;
         let zero_copy = bind(fd.as_fd(), device.index, number, options.copying)
             .map_err(doing(if options.copying == Copying::None { "do without copying" } else { "bind a socket" }))?;
-        let lookout = |socket| Lookout::new(socket).map_err(doing("look out for what happens"));
+        let lookout = |socket| Lookout::new(socket).map_err(doing("watch for events"));
         let look = PacketSocket::new(device.index)?;
         if options.promiscuous {
             look.become_promiscuous().map_err(doing("receive what is for others"))?;

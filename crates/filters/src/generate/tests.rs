@@ -182,7 +182,7 @@ fn refusals() {
     check(&[("rate", "1k"), ("bits", "1M")], "bits", "`rate` is given, too: one of them decides", "");
     check(&[("burst", "4")], "burst", "bursts need a rate", "rate=100k");
     check(&[("ttl", "256")], "ttl", "256 is more than 255", "");
-    check(&[("loop", "2")], "loop", "what is made by itself does not begin again", "file=");
+    check(&[("loop", "2")], "loop", "frames made without a file cannot begin again", "file=");
     let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/web.pcap");
     let given = "frames of a capture are given as they are, whatever `vlan` says";
     check(&[("file", capture), ("vlan", "3")], "vlan", given, "rewrite");

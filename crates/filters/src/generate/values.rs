@@ -74,7 +74,7 @@ impl Values {
             (None, None) => (value(set)?, 1),
         };
         if by_chance && count == 1 {
-            return Err(ParamError::new(key, format!("`{text}` is one value, which leaves nothing to chance"))
+            return Err(ParamError::new(key, format!("`{text}` is one value, so it cannot be random"))
                 .with_help("a range is written with two points: random:1000..1999"));
         }
         if by_chance && count > u128::from(u64::MAX) && !count.is_power_of_two() {
@@ -205,7 +205,7 @@ mod tests {
             ("x", PORT, "`x` is not a port"),
             ("9..1", PORT, "`9..1` ends before it begins"),
             ("1..70000", PORT, "`70000` is not a port"),
-            ("random:5", PORT, "`random:5` is one value, which leaves nothing to chance"),
+            ("random:5", PORT, "`random:5` is one value, so it cannot be random"),
             ("1/2", PORT, "`1/2` is not a port"),
             ("10.0.0.1/24", Meaning::Address(false), "`10.0.0.1/24` is not an IPv4 address"),
             ("::1", Meaning::Address(false), "`::1` is not an IPv4 address"),

@@ -416,7 +416,7 @@ impl Session {
         *protocol = b"HTTP/2";
         let Some(stream) = self.stream(id, exit) else { return };
         if !matches!(stream.sides[side], Half::Fresh) {
-            return exit.count("http2 heads where none may be", 1);
+            return exit.count("http2 heads out of place", 1);
         }
         let class = Class::of_stream(stream.number, side as u8);
         let (question, is_interim) = match head.start {

@@ -159,6 +159,6 @@ fn wrong(pattern: &str, error: &regex_syntax::Error) -> ParamError {
 }
 
 fn too_large(error: impl std::fmt::Display) -> ParamError {
-    ParamError::new("regex", format!("the automaton for what is looked for cannot be built: {error}"))
+    ParamError::new("regex", format!("the automaton of the patterns cannot be built: {error}"))
         .with_help("fewer or smaller repetitions; classes in ASCII, which is what they are without (?u)")
 }

@@ -280,7 +280,7 @@ impl Reading {
     }
 
     fn damaged<T>(&self) -> Result<T, Box<Failure>> {
-        Err(Box::new(Failure::System(format!("{}: what comes makes no sense", self.what))))
+        Err(Box::new(Failure::System(format!("{}: its answer is malformed", self.what))))
     }
 
     /// Adds the ring's counts to the counters.

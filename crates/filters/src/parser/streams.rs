@@ -198,7 +198,7 @@ impl Known {
             if std::mem::take(&mut side.within) {
                 let mut end = block.part(0, 0);
                 end.set_flags(Flags::LAST.with(Flags::TRUNCATED));
-                cx.count("messages cut by what was lost", 1);
+                cx.count("messages cut by loss", 1);
                 cx.emit(end);
             }
         }

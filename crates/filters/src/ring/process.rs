@@ -429,7 +429,7 @@ mod tests {
         (header[8], header[12], header[16]) = (1, 1, 7);
         let too_short = &header[..HEADER_BYTES - 1];
         for blocks in [&[&header[..]][..], &[too_short], &[&[]]] {
-            let expected = "the process of `x`: what comes makes no sense".to_string();
+            let expected = "the process of `x`: its answer is malformed".to_string();
             assert_eq!(heard(blocks), (expected, true), "{blocks:?}");
         }
     }

@@ -32,7 +32,7 @@ const PIECE_BYTES: u64 = 1024;
 
 /// Drop reasons.
 const FULL: &str = "the ring was full";
-const LEFT: &str = "nobody reads the ring any more";
+const LEFT: &str = "the ring has no reader any more";
 const STOPPED: &str = "stopped before the ring had room";
 const TOO_LONG: &str = "longer than a block of the ring";
 const FOR_OTHERS: &str = "a reader with on-full=drop-newest was behind";

@@ -301,6 +301,6 @@ fn cut<'a>(bytes: &'a [u8], limit: usize, counters: &mut Counters) -> &'a [u8] {
     if bytes.len() <= limit {
         return bytes;
     }
-    counters.events.add("frames cut to what the format can hold", 1);
+    counters.events.add("frames cut to the format's maximum", 1);
     &bytes[..limit]
 }

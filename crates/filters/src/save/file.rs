@@ -89,9 +89,9 @@ impl Open {
             let (path, part) = (terminal::name(&self.path), folder.path_of(part));
             failure(match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    format!("{path} exists by now; what was written is in {}", terminal::name(part))
+                    format!("{path} exists by now; the output is in {}", terminal::name(part))
                 }
-                _ => format!("cannot name {path}: {}; what was written is in {}", reason(&error), terminal::name(part)),
+                _ => format!("cannot name {path}: {}; the output is in {}", reason(&error), terminal::name(part)),
             })
         })
     }

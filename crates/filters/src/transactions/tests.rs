@@ -163,7 +163,7 @@ fn requests_that_wait_are_bounded() {
     let records: Vec<_> = (0..count).map(|id| asked((id, 5, "request", id, "x"))).collect();
     let outcome = run(Type::Record, &ASKED, records, &[("timeout", "1h")]);
     assert_eq!(outcome.blocks.len() as u64, count);
-    assert_eq!(outcome.counters("transactions").events.get("requests that too many others wait behind"), 10);
+    assert_eq!(outcome.counters("transactions").events.get("requests with too many others waiting behind them"), 10);
 }
 
 fn web(ms: u64, direction: &str, url: &str, status: u64, flags: Flags) -> Piece {

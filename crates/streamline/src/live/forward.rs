@@ -49,7 +49,7 @@ fn found(name: &str) -> Result<Link, String> {
 
 /// Checks that frames that come by these filters can go out by this device. The error says why not.
 pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
-    let [(device, params), rest @ ..] = before else { return Err("nothing comes to it from a device here".into()) };
+    let [(device, params), rest @ ..] = before else { return Err("no device is in front of it here".into()) };
     if !device.takes_away(params) {
         return Err("frames are taken from the host by mode=consume alone".into());
     }
@@ -58,7 +58,7 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     }
     let from = name_of(params);
     if from.contains('@') || params.text("queues").is_some() {
-        return Err("its program takes all that a device receives, not a part".into());
+        return Err("its program takes all packets of a device, not a part".into());
     }
     if snap_len(params) > 0 {
         return Err("frames that are cut are not sent".into());

@@ -413,7 +413,7 @@ impl<'a> Judge<'a> {
     fn refuse_by_rejects(&mut self, here: &[NodeId]) {
         let rejects = |id: &NodeId| self.node(*id).edges.iter().any(|edge| edge.rejected);
         for id in here.iter().copied().filter(rejects).collect::<Vec<_>>() {
-            self.refuse(id, "what it rejects is wanted, too");
+            self.refuse(id, "another filter takes its rejected blocks");
         }
     }
 
@@ -438,7 +438,7 @@ impl<'a> Judge<'a> {
                 }
             }
             for id in behind {
-                self.refuse(id, "what the device gives is chosen once, for all branches");
+                self.refuse(id, "the device's packets are chosen once, for all branches");
             }
         }
     }

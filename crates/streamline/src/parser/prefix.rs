@@ -142,7 +142,7 @@ pub(crate) fn unfit(design: &Design) -> Refused {
         let goes_on = node.edges.iter().any(|edge| is_here(edge.to) && fit[edge.to.index()]);
         let leaves = node.edges.iter().any(|edge| !is_here(edge.to) || !fit[edge.to.index()]);
         let why = match &prefixes[index] {
-            _ if node.edges.iter().any(|edge| edge.rejected) => "what it rejects is wanted, too",
+            _ if node.edges.iter().any(|edge| edge.rejected) => "another filter takes its rejected blocks",
             None => "what leads to it is not for others to run",
             Some(_) if leaves && !ends => "frames are read by all from the device's ring",
             Some(_) if !ends && !goes_on => "nothing comes out that others could read",

@@ -11,7 +11,11 @@ impl Keeper {
     pub(super) fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
         // The keeper could not tell when this client stops writing.
         if self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. })) {
-            return self.refuse(key, Refusal::Wrong, "who writes a ring opens it for reading by another connection");
+            return self.refuse(
+                key,
+                Refusal::Wrong,
+                "a connection that writes a ring cannot read it: open another connection",
+            );
         }
         // A reader of a ring that moved on already has a place in the new one.
         if let Some(serial) = self.moved(key, wanted.after) {

@@ -15,7 +15,7 @@ impl Keeper {
             return self.refuse(
                 key,
                 Refusal::Wrong,
-                "who reads or writes a ring opens it for writing by another connection",
+                "a connection that reads or writes a ring cannot write another: open another connection",
             );
         }
         if matches!(self.current.stage, Stage::Offered | Stage::Written) {
