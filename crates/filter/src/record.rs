@@ -208,8 +208,12 @@ impl RowWriter {
     fn place(&mut self, name: &str) -> usize {
         let fields = &self.schema.fields;
         // Most names are set in the order of the schema, and are the same text in memory as there.
-        let next = fields.iter().enumerate().skip(self.cursor).find(|(_, field)| std::ptr::eq(field.name, name));
-        let place = next.map_or_else(|| self.place_by_text(name), |(place, _)| place);
+        let (before, behind) = fields.split_at(self.cursor);
+        let is_same = |field: &Field| std::ptr::eq(field.name, name);
+        let place = match behind.iter().position(is_same) {
+            Some(place) => before.len() + place,
+            None => before.iter().position(is_same).unwrap_or_else(|| self.place_by_text(name)),
+        };
         self.cursor = place + 1;
         place
     }
