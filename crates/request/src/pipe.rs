@@ -9,7 +9,7 @@ use crate::params::Params;
 use crate::parser::{Parser, quote};
 use crate::selector;
 use crate::tree::{Chain, Edge, Link, Name, Par, Term};
-use crate::value::{RESERVED, is_arrow};
+use crate::value::{AND, RESERVED, is_arrow};
 
 impl Parser<'_> {
     /// par = chain {"+" chain}
@@ -144,7 +144,7 @@ impl Parser<'_> {
                         .unexpected("`|`", token)
                         .with_help("in pipe notation write `a | b`; to write a file, end in `| save FILE`; a value `>` needs quotes"));
                 }
-                Kind::Word if raw == "&&" => {
+                Kind::Word if raw == AND => {
                     return Err(self
                         .unexpected("`|`", token)
                         .with_help("`|` stands between filters, `and` between selectors; a value `&&` needs quotes"));

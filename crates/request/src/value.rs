@@ -191,11 +191,14 @@ fn stands_bare(pieces: &[Piece<'_>]) -> bool {
         Piece::Text(text) => !text.starts_with(['#', '@']),
     };
     let special = match pieces {
-        [Piece::Text(text)] => RESERVED.contains(text) || is_arrow(text),
+        [Piece::Text(text)] => RESERVED.contains(text) || is_arrow(text) || *text == AND,
         _ => false,
     };
     starts_well && !special && pieces.iter().all(plain)
 }
+
+/// Never a bare main value, so that `a && b` is a clear error.
+pub(crate) const AND: &str = "&&";
 
 /// Is this `>` or `>>`? These arrows of the paper notation are never bare values, so that `a > b` is a clear error.
 pub(crate) fn is_arrow(word: &str) -> bool {
@@ -227,6 +230,8 @@ mod tests {
             ("$x", "$x", r#""$x""#),
             (">", ">", r#"">""#),
             (">=", ">=", r#"">=""#),
+            ("&&", "&&", r#""&&""#),
+            ("a&&", "a&&", "a&&"),
             (">a", ">a", ">a"),
             ("a$", "a$", r#""a$""#),
             ("x{2}${3}", "x{2}${3}", r#""x{2}${3}""#),

@@ -34,7 +34,7 @@ impl Reloaded {
         let (mut known, mut last) = (stamp(&path), None);
         let watch = move || {
             while weak.strong_count() > 0 {
-                std::thread::sleep(LOOK);
+                std::thread::park_timeout(LOOK);
                 let now = stamp(&path);
                 if now.is_some() && now != known && now == last {
                     let loaded = super::load(key, &params).map_err(|error| error.message);
@@ -78,6 +78,16 @@ impl Reloaded {
         if *left_out > 0 {
             cx.notice(format!("{name}: {left_out} rules are left out"));
             *left_out = 0;
+        }
+    }
+}
+
+impl Drop for Reloaded {
+    /// The thread sees that the slot is gone, and ends. A load is not waited for.
+    fn drop(&mut self) {
+        drop(std::mem::take(&mut self.slot));
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
     }
 }
