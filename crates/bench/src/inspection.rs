@@ -1,7 +1,6 @@
 //! The comparison `inspection`: flows, records of packets, questions and rules over capture files, against the programs that
 //! answer the same questions. Each side is a process; captures lie in the page cache, output goes to memory. Ours is checked in
-//! every run. Bodies out of captures are measured by `first-light`. Inspection between two devices (`inline`) is measured on
-//! virtual pairs.
+//! every run. Inspection between two devices (`inline`) is measured on virtual pairs.
 
 mod inline;
 mod rules;
