@@ -5,15 +5,22 @@ use filter::prelude::*;
 use rules::RuleSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 /// How often the thread checks the file. It loads the file once two checks found the same state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The newest rule set that the filter has not taken; an error says why loading failed.
-type Slot = Mutex<Option<Result<RuleSet, String>>>;
+/// What the thread and the filter share.
+#[derive(Default)]
+struct Shared {
+    /// The newest rule set that the filter has not taken; an error says why loading failed.
+    set: Option<Result<RuleSet, String>>,
+    is_loading: bool,
+}
+
+type Slot = Mutex<Shared>;
 
 /// Receives reloaded rules. Dropping it ends the thread.
 pub(crate) struct Reloaded {
@@ -37,9 +44,12 @@ impl Reloaded {
                 std::thread::park_timeout(LOOK);
                 let now = stamp(&path);
                 if now.is_some() && now != known && now == last {
+                    let Some(slot) = weak.upgrade() else { return };
+                    locked(&slot).is_loading = true;
+                    drop(slot);
                     let loaded = super::load(key, &params).map_err(|error| error.message);
                     let Some(slot) = weak.upgrade() else { return };
-                    *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+                    *locked(&slot) = Shared { set: Some(loaded), is_loading: false };
                     known = now;
                 }
                 last = now;
@@ -52,7 +62,7 @@ impl Reloaded {
 
     /// Takes the newest rule set. Never waits: a set being stored is taken by the next call.
     fn take(&self) -> Option<Result<RuleSet, String>> {
-        self.slot.try_lock().ok()?.take()
+        self.slot.try_lock().ok()?.set.take()
     }
 
     /// Applies and reports reloaded rules. `left_out`: number of rules left out, until it is reported.
@@ -83,13 +93,21 @@ impl Reloaded {
 }
 
 impl Drop for Reloaded {
-    /// The thread sees that the slot is gone, and ends. A load is not waited for.
+    /// The thread sees that the slot is gone, and ends. A load may take seconds and is not waited for.
     fn drop(&mut self) {
+        let is_loading = locked(&self.slot).is_loading;
         drop(std::mem::take(&mut self.slot));
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        if !is_loading {
+            // A panic in it was printed.
+            let _ = thread.join();
         }
     }
+}
+
+fn locked(slot: &Slot) -> MutexGuard<'_, Shared> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stamp(path: &str) -> Stamp {
