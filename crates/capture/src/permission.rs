@@ -67,7 +67,7 @@ impl Only {
         let why = match known {
             Some((_, Ok(program))) => return Ok(Shown { text: self.text.clone(), program: Arc::clone(program) }),
             Some((_, Err(why))) => why.clone(),
-            None => format!("a policy cannot name a device of link type {link_type}"),
+            None => format!("a policy has no expressions for link type {link_type}"),
         };
         let text = format!(
             "the daemon's policy shows of `{name}` only what `{}` passes, which cannot be asked of its frames: {why}",

@@ -50,7 +50,7 @@ pub static KIND: Kind = Kind::new("anonymize", "replaces addresses, and removes 
          is left.",
     )
     .params(&[
-        Param::new("key", ParamType::Text, "secret from which the new addresses are computed"),
+        Param::new("key", ParamType::Text, "secret from which the new values are computed"),
         Param::new("key-file", ParamType::Path, "a file with the key: 32 bytes, or a text"),
         Param::new("payload", ParamType::Choice(&["zero", "cut", "keep"]), "what becomes of payload").default("zero"),
     ])

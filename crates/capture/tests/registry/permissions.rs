@@ -236,7 +236,7 @@ fn devices_that_cannot_be_asked_what_is_shown_are_refused() {
     let (player, registry) = player();
     let alive = Arc::strong_count(&player.alive);
     for (device, why) in
-        [("bare0", "there is no first byte"), ("odd0", "a policy cannot name a device of link type 104")]
+        [("bare0", "there is no first byte"), ("odd0", "a policy has no expressions for link type 104")]
     {
         let asked = CaptureRequest { device: device.into(), ..capture_request() };
         assert!(registry.open(&asked, 1).is_ok(), "who is shown everything may");

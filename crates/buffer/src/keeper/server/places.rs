@@ -60,7 +60,7 @@ impl Places {
         let (most, whose) = match standing {
             Standing::Own => (self.all, "as many as there can be"),
             Standing::Guest => (self.of_guests, "as many as its user leaves to others"),
-            Standing::Stranger => (self.of_strangers, "as many as users without the right to use the daemon may have"),
+            Standing::Stranger => (self.of_strangers, "as many as users without a right to the ring may have"),
         };
         // Clients of higher standing do not count: they take no places of those below.
         let held_so_low = held.clone().filter(|(other, _)| *other <= standing).count();

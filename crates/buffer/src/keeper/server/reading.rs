@@ -14,7 +14,7 @@ impl Keeper {
             return self.refuse(
                 key,
                 Refusal::Wrong,
-                "a connection that writes a ring cannot read it: open another connection",
+                "a connection that writes a ring cannot read it: use another connection",
             );
         }
         // A reader of a ring that moved on already has a place in the new one.

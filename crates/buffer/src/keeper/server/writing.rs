@@ -15,7 +15,7 @@ impl Keeper {
             return self.refuse(
                 key,
                 Refusal::Wrong,
-                "a connection that reads or writes a ring cannot write another: open another connection",
+                "a connection that reads or writes a ring cannot open it for writing: use another connection",
             );
         }
         if matches!(self.current.stage, Stage::Offered | Stage::Written) {
