@@ -88,7 +88,7 @@ pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<(
 }
 
 /// [`listen`] and [`descriptor`]: both hear each signal.
-pub(crate) fn listen_and_describe(stop: &StopFlag, finishing: Finishing) -> std::io::Result<OwnedFd> {
+pub(crate) fn listen_with_descriptor(stop: &StopFlag, finishing: Finishing) -> std::io::Result<OwnedFd> {
     blocked(|| {
         // In this order: the flag is set before the descriptor becomes readable, so a woken loop sees the flag.
         listen(stop, finishing)?;

@@ -24,7 +24,7 @@ impl Stop {
     pub(super) fn listen() -> Result<Stop, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();
-        let signalled = crate::signals::listen_and_describe(&flag, Finishing::Told).map_err(failed)?;
+        let signalled = crate::signals::listen_with_descriptor(&flag, Finishing::Told).map_err(failed)?;
         Ok(Stop { flag, signalled })
     }
 

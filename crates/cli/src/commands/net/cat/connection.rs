@@ -17,7 +17,7 @@ const PURPOSE: &str = "streamline net cat";
 const PIECE: usize = 64 << 10;
 
 pub(super) fn run(args: &Args, wait: Option<Duration>) -> Outcome {
-    let asked = signals::listen_and_describe(&StopFlag::new(), Finishing::Untold).map_err(signals_failed)?;
+    let asked = signals::listen_with_descriptor(&StopFlag::new(), Finishing::Untold).map_err(signals_failed)?;
     let Some(stream) = open(args, asked.as_fd())? else { return Ok(()) };
     stream.set_nonblocking(true).map_err(failed)?;
     let (input, mut output) = (io::stdin(), io::stdout().lock());
