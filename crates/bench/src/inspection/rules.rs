@@ -52,7 +52,7 @@ pub(super) fn text() -> String {
     text
 }
 
-/// Text made of the contents that rules for bodies look for first. Each makes its rule a candidate; none of them matches.
+/// The first contents of the rules for bodies, one behind the other. Each makes its rule a candidate, and no rule matches.
 pub(super) fn worst(len: usize) -> Vec<u8> {
     let text = text();
     let mut words =

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// How often the thread checks the file. It loads the file once two checks found the same state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What the thread and the filter share.
+/// State that the thread and the filter share.
 #[derive(Default)]
 struct Shared {
     /// The newest rule set that the filter has not taken; an error says why loading failed.
