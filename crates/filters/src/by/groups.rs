@@ -131,87 +131,46 @@ pub(super) struct Groups {
     keys: usize,
     most: usize,
     groups: HashMap<Key, Group>,
-    /// The keys of the current record, and its key if it has only one.
-    wanted: Vec<Key>,
-    single: Key,
+    /// Room for the key of a record that has only one.
+    key: Key,
 }
 
 impl Groups {
     pub(super) fn new(keys: usize, most: u64) -> Groups {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Groups { keys, most, groups: HashMap::new(), wanted: Vec::new(), single: Key::new() }
+        Groups { keys, most, groups: HashMap::new(), key: Key::new() }
     }
 
     /// Counts a record. `places` are first the fields to group by, then those to measure. Returns how many groups counted
     /// the record, and how many more had no room.
     pub(super) fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> (u64, u64) {
         let (keys, measured) = places.split_at_checked(self.keys).unwrap_or((places, &[]));
-        if self.single_key(row, keys) {
-            let is_full = self.groups.len() >= self.most;
-            let group = match self.groups.get_mut(&self.single) {
-                Some(group) => group,
-                None if is_full => return (0, 1),
-                None => self.groups.entry(self.single.clone()).or_default(),
-            };
-            group.add(row, measured, measures);
-            return (1, 0);
-        }
-        self.wanted.clear();
-        self.wanted.push(Vec::with_capacity(keys.len()));
-        for place in keys {
-            let before = std::mem::take(&mut self.wanted);
-            let mut values = Vec::new();
-            if let Some(place) = place {
-                place.each(row, &mut |value| {
-                    values.push(Value::of(&value));
-                    values.len() * before.len() < COMBINATIONS
-                });
-            }
-            // A value that occurs twice counts once.
-            values.sort();
-            values.dedup();
-            if values.is_empty() {
-                values.push(None);
-            }
-            let all = before
-                .iter()
-                .flat_map(|key| values.iter().map(|value| key.iter().cloned().chain([value.clone()]).collect::<Key>()));
-            self.wanted = all.collect();
-        }
+        let mut key = std::mem::take(&mut self.key);
         let (mut counted, mut over) = (0, 0);
-        for key in self.wanted.drain(..) {
-            let is_full = self.groups.len() >= self.most;
-            let group = match self.groups.get_mut(&key) {
-                Some(group) => group,
-                None if is_full => {
-                    over += 1;
-                    continue;
-                }
-                None => self.groups.entry(key).or_default(),
-            };
-            group.add(row, measured, measures);
-            counted += 1;
+        let mut count = |key: &Key| {
+            let fits = self.count(key, row, measured, measures);
+            counted += u64::from(fits);
+            over += u64::from(!fits);
+        };
+        if only_key(row, keys, &mut key) {
+            count(&key);
+        } else {
+            all_keys(row, keys).iter().for_each(count);
         }
+        self.key = key;
         (counted, over)
     }
 
-    /// Sets `single` to the record's only key. `false`: a field may have several values.
-    fn single_key(&mut self, row: &Row<'_>, keys: &[Option<Place>]) -> bool {
-        self.single.clear();
-        keys.iter().all(|place| {
-            let mut value = None;
-            if let Some(place) = place {
-                if let Place::Each(..) = place {
-                    return false;
-                }
-                place.each(row, &mut |found| {
-                    value = Value::of(&found);
-                    true
-                });
-            }
-            self.single.push(value);
-            true
-        })
+    /// Counts a record in the group of this key. `false`: there is no room for another group.
+    fn count(&mut self, key: &Key, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> bool {
+        let is_full = self.groups.len() >= self.most;
+        let group = match self.groups.get_mut(key) {
+            Some(group) => group,
+            None if is_full => return false,
+            None => self.groups.entry(key.clone()).or_default(),
+        };
+        group.add(row, places, measures);
+        true
     }
 
     /// Removes all groups and returns the `most` largest, largest first. Groups of one size stand in the order of their
@@ -222,4 +181,48 @@ impl Groups {
         all.truncate(most);
         all
     }
+}
+
+/// Writes a record's only key into `key`. `false`: a field may have several values.
+fn only_key(row: &Row<'_>, keys: &[Option<Place>], key: &mut Key) -> bool {
+    key.clear();
+    keys.iter().all(|place| {
+        let mut value = None;
+        if let Some(place) = place {
+            if let Place::Each(..) = place {
+                return false;
+            }
+            place.each(row, &mut |found| {
+                value = Value::of(&found);
+                true
+            });
+        }
+        key.push(value);
+        true
+    })
+}
+
+/// All keys of a record: each combination of the values of its fields, up to a bound.
+fn all_keys(row: &Row<'_>, keys: &[Option<Place>]) -> Vec<Key> {
+    let mut all = vec![Vec::with_capacity(keys.len())];
+    for place in keys {
+        let mut values = Vec::new();
+        if let Some(place) = place {
+            place.each(row, &mut |value| {
+                values.push(Value::of(&value));
+                values.len() * all.len() < COMBINATIONS
+            });
+        }
+        // A value that occurs twice counts once.
+        values.sort();
+        values.dedup();
+        if values.is_empty() {
+            values.push(None);
+        }
+        let longer = all
+            .iter()
+            .flat_map(|key| values.iter().map(|value| key.iter().cloned().chain([value.clone()]).collect::<Key>()));
+        all = longer.collect();
+    }
+    all
 }

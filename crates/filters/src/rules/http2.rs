@@ -376,7 +376,7 @@ impl Connection {
     fn body(&mut self, header: Header, bytes: &[u8], to_server: bool, to: &mut Transactions) {
         let at = usize::from(!to_server);
         let is_fresh = |stream: &Stream| matches!(stream.sides[at], Body::Fresh(_));
-        // Only the first bytes of a body ask how many others are coded.
+        // Coded bodies are counted once a body, at its first bytes.
         let coded: usize = match self.streams.get(&header.stream).is_some_and(is_fresh) {
             true => self.streams.values().map(Stream::coded_bodies).sum(),
             false => 0,
