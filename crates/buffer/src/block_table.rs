@@ -379,8 +379,9 @@ impl BlockTable {
         self.no_bytes(block)
     }
 
+    /// Counts a descriptor that names nothing, unless it is empty.
     #[cold]
-    fn no_bytes(&self, block: &Descriptor) -> &[u8] {
+    pub(crate) fn no_bytes(&self, block: &Descriptor) -> &[u8] {
         if block.len > 0 {
             self.count(|traffic| traffic.faults += 1);
         }

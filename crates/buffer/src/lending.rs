@@ -6,7 +6,9 @@
 //!
 //! Lent memory stays valid for different times:
 //!
-//! - A map of a file is lent once, until the lender's table drops it.
+//! - A map of a file is lent once, until the lender's table drops it; a longer map of a file that has grown is lent
+//!   with the first block that needs it. Files read one after the other may use one ring number within a batch, so a
+//!   borrower names blocks by ring and generation.
 //! - A region of an append ring is lent as long as its handle lives; then the ring reuses its memory (`append_ring`).
 //! - A copy of a held block cannot be lent. The lender copies it once more, into a ring of its own.
 
@@ -14,7 +16,7 @@ use crate::append_ring::Chunk;
 use crate::block_table::{BlockTable, Interface, Room, SegmentId, ViewId};
 use crate::descriptor::{Descriptor, end_of};
 use crate::mapped_file::MappedFile;
-use base::id::Generation;
+use base::id::{Generation, RingId};
 use base::limits::PINNED_REGIONS;
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -69,35 +71,42 @@ struct Known {
     file: Option<Arc<MappedFile>>,
 }
 
+/// A view that the borrower knows.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    generation: Generation,
+    /// Of its segment.
+    serial: u64,
+    /// Length of the lent map, in bytes; 0 for other segments.
+    mapped: u64,
+}
+
 /// The side with the table that has the blocks.
 #[derive(Debug, Default)]
 pub struct Lender {
     segments: Vec<Known>,
-    /// Indexed by the ring of a view: the generation that the borrower knows, its segment, and whether that is a file.
-    views: Vec<Option<(Generation, u64, bool)>>,
+    /// Indexed by the ring of a view.
+    views: Vec<Option<Shown>>,
     /// Ring for copies of blocks whose memory cannot be lent.
     own: Option<(SegmentId, ViewId)>,
 }
 
 impl Lender {
-    /// Begins another set of loans: lists segments dropped since the last one, and files that have grown.
+    /// Begins another set of loans: lists segments dropped since the last one.
     pub fn begin(&mut self, rings: &mut BlockTable, loans: &mut Loans) {
         loans.clear();
-        self.segments.retain_mut(|known| {
-            if !rings.is_still(known.id, known.serial) {
+        let Lender { segments, views, own } = self;
+        segments.retain(|known| {
+            let is_still = rings.is_still(known.id, known.serial);
+            if !is_still {
                 loans.gone.push(known.serial);
-                return false;
+                // Its ring comes back under another generation, and after many under the same.
+                views.iter_mut().for_each(|view| _ = view.take_if(|shown| shown.serial == known.serial));
             }
-            if let (Some(lent), Some(file)) = (&mut known.file, rings.shared_file(known.id))
-                && !Arc::ptr_eq(lent, file)
-            {
-                *lent = Arc::clone(file);
-                loans.files.push((known.serial, Arc::clone(file)));
-            }
-            true
+            is_still
         });
-        if let Some((segment, _)) = self.own {
-            rings.recycle(segment);
+        if let Some((segment, _)) = own {
+            rings.recycle(*segment);
         }
     }
 
@@ -106,8 +115,8 @@ impl Lender {
     #[inline]
     pub fn lend(&mut self, rings: &mut BlockTable, block: &Descriptor, loans: &mut Loans) -> Option<Descriptor> {
         match self.views.get(usize::from(block.ring.0)) {
-            Some(&Some((generation, serial, is_file))) if generation == block.generation => {
-                let is_covered = is_file
+            Some(&Some(Shown { generation, serial, mapped })) if generation == block.generation => {
+                let is_covered = is_within(block, mapped)
                     || loans.regions.last().is_some_and(|(known, lent)| {
                         *known == serial && lent.offset_of(block.pos, block.len).is_some()
                     });
@@ -126,6 +135,9 @@ impl Lender {
     ) -> Option<Descriptor> {
         if loans.regions.iter().any(|(known, lent)| *known == serial && lent.offset_of(block.pos, block.len).is_some())
         {
+            return Some(*block);
+        }
+        if self.lend_growth(rings, serial, loans).is_some_and(|mapped| is_within(block, mapped)) {
             return Some(*block);
         }
         if let Some(lent) = rings.lend(block) {
@@ -149,13 +161,29 @@ impl Lender {
         self.lend(rings, &copy, loans)
     }
 
+    /// Lends the map of a file anew if the file has grown. Gives the length of the lent map; `None` for other segments.
+    fn lend_growth(&mut self, rings: &BlockTable, serial: u64, loans: &mut Loans) -> Option<u64> {
+        let known = self.segments.iter_mut().find(|known| known.serial == serial)?;
+        let (lent, file) = (known.file.as_mut()?, rings.shared_file(known.id)?);
+        let mapped = file.len() as u64;
+        if !Arc::ptr_eq(lent, file) {
+            *lent = Arc::clone(file);
+            loans.files.push((serial, Arc::clone(file)));
+            let of_file = self.views.iter_mut().flatten().filter(|shown| shown.serial == serial);
+            of_file.for_each(|shown| shown.mapped = mapped);
+        }
+        Some(mapped)
+    }
+
     #[cold]
     fn lend_view(&mut self, rings: &mut BlockTable, block: &Descriptor, loans: &mut Loans) -> Option<Descriptor> {
-        let (id, serial) = rings.serial_of(block)?;
+        let Some((id, serial)) = rings.serial_of(block) else {
+            rings.no_bytes(block);
+            return None;
+        };
         let interface = Arc::clone(rings.interface(block)?);
-        let file = rings.shared_file(id).map(Arc::clone);
-        let is_file = file.is_some();
         if !self.segments.iter().any(|known| known.serial == serial) {
+            let file = rings.shared_file(id).map(Arc::clone);
             loans.files.extend(file.iter().map(|file| (serial, Arc::clone(file))));
             self.segments.push(Known { id, serial, file });
         }
@@ -165,9 +193,15 @@ impl Lender {
         if self.views.len() <= at {
             self.views.resize(at + 1, None);
         }
-        self.views[at] = Some((generation, serial, is_file));
+        let mapped = self.lend_growth(rings, serial, loans).unwrap_or(0);
+        self.views[at] = Some(Shown { generation, serial, mapped });
         self.lend(rings, block, loans)
     }
+}
+
+/// Does the block end within the first `mapped` bytes?
+fn is_within(block: &Descriptor, mapped: u64) -> bool {
+    end_of(block).is_some_and(|end| end <= mapped)
 }
 
 /// The side with the table through which blocks are read.
@@ -177,12 +211,15 @@ pub struct Borrower {
     segments: HashMap<u64, SegmentId>,
     /// Indexed by the lender's ring.
     views: Vec<Option<(Generation, ViewId)>>,
+    /// Views of the last loans whose ring another view of the same loans has now: theirs, and ours.
+    before: HashMap<(RingId, Generation), ViewId>,
     regions: Vec<SegmentId>,
 }
 
 impl Borrower {
-    /// Adds the loans to the table; `None` where the table has no view left.
+    /// Adds the loans to the table; `None` where the table has no view left. All blocks of the loans before were named.
     pub fn take(&mut self, rings: &mut BlockTable, loans: &mut Loans) -> Option<()> {
+        self.before.clear();
         for serial in loans.gone.drain(..) {
             if let Some(segment) = self.segments.remove(&serial) {
                 rings.retire(segment);
@@ -205,21 +242,33 @@ impl Borrower {
             if self.views.len() <= at {
                 self.views.resize(at + 1, None);
             }
-            self.views[at] = Some((theirs.generation, ours));
+            if let Some((generation, ours)) = self.views[at].replace((theirs.generation, ours)) {
+                self.before.insert((theirs.ring, generation), ours);
+            }
         }
         Some(())
     }
 
-    /// Translates a descriptor of the lender for this table. A block of an unknown view comes out empty.
+    /// Translates a descriptor of the lender for this table. A block of an unknown view comes out empty; the table
+    /// counts that as it does for a reader.
     #[inline]
-    pub fn name(&self, mut block: Descriptor) -> Descriptor {
+    pub fn name(&self, rings: &BlockTable, mut block: Descriptor) -> Descriptor {
         match self.views.get(usize::from(block.ring.0)) {
             Some(&Some((generation, ours))) if generation == block.generation => {
                 (block.ring, block.generation) = (ours.ring, ours.generation);
+                block
             }
-            _ => (block.pos, block.len, block.ring, block.generation) = (0, 0, Default::default(), Default::default()),
+            _ => self.name_before(rings, block),
         }
-        block
+    }
+
+    #[cold]
+    fn name_before(&self, rings: &BlockTable, block: Descriptor) -> Descriptor {
+        if let Some(&ViewId { ring, generation }) = self.before.get(&(block.ring, block.generation)) {
+            return Descriptor { ring, generation, ..block };
+        }
+        rings.no_bytes(&block);
+        Descriptor { pos: 0, len: 0, ring: RingId::default(), generation: Generation::default(), ..block }
     }
 
     /// Gives back regions in which nothing is held. Call when no batch that could name their blocks is under way.
@@ -236,6 +285,7 @@ impl Borrower {
             rings.recycle(segment);
         }
         self.views.clear();
+        self.before.clear();
         self.regions.clear();
     }
 }
@@ -316,7 +366,7 @@ mod tests {
         lender.begin(from, &mut loans);
         let block = lender.lend(from, &block, &mut loans).expect("it can be lent");
         borrower.take(to, &mut loans).expect("there are views");
-        borrower.name(block)
+        borrower.name(to, block)
     }
 
     #[test]
@@ -405,6 +455,103 @@ mod tests {
         let mut loans = Loans { gone: borrower.segments.keys().copied().collect(), ..Loans::default() };
         borrower.take(&mut far, &mut loans).unwrap();
         assert_eq!(far.bytes(&first), b"");
+    }
+
+    #[test]
+    fn files_opened_one_after_the_other_within_one_batch_keep_their_bytes() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower, mut loans) = (Lender::default(), Borrower::default(), Loans::default());
+        for batch in 0..3u8 {
+            lender.begin(&mut near, &mut loans);
+            let lent: Vec<Descriptor> = (0..4u8)
+                .map(|number| {
+                    let mut file = tempfile::tempfile().unwrap();
+                    file.write_all(&[batch, number, b'x']).unwrap();
+                    let segment = near.add_file(MappedFile::new(file).unwrap());
+                    let view = near.add_view(segment, Interface::default()).unwrap();
+                    let block = lender.lend(&mut near, &view.block(0, 2), &mut loans).unwrap();
+                    near.retire(segment);
+                    near.recycle(segment);
+                    assert_eq!(near.bytes(&block), b"", "the lender's table has dropped it");
+                    block
+                })
+                .collect();
+            assert!(lent.iter().all(|block| block.ring == lent[0].ring), "one number for all");
+            borrower.take(&mut far, &mut loans).unwrap();
+            for (number, block) in (0..).zip(&lent) {
+                assert_eq!(far.bytes(&borrower.name(&far, *block)), [batch, number]);
+            }
+            borrower.give_back(&mut far);
+        }
+        assert!(borrower.segments.len() <= 4, "what has come back is dropped");
+        assert_eq!(far.traffic().faults, 0);
+    }
+
+    #[test]
+    fn rings_used_once_after_the_other_within_one_batch_keep_their_bytes() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower, mut loans) = (Lender::default(), Borrower::default(), Loans::default());
+        lender.begin(&mut near, &mut loans);
+        let mut lend = |value: u8| {
+            let segment = near.add_append_ring();
+            let view = near.add_view(segment, Interface::default()).unwrap();
+            let block = near.append_copy(view, &[&[value; 9]]).unwrap();
+            let block = lender.lend(&mut near, &block, &mut loans).unwrap();
+            near.retire(segment);
+            near.recycle(segment);
+            (value, block)
+        };
+        let lent = [lend(1), lend(2), lend(3)];
+        borrower.take(&mut far, &mut loans).unwrap();
+        for (value, block) in lent {
+            assert_eq!(far.bytes(&borrower.name(&far, block)), [value; 9]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_while_a_batch_fills_is_lent_to_its_new_end() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower, mut loans) = (Lender::default(), Borrower::default(), Loans::default());
+        let segment = near.add_file(MappedFile::new(file.try_clone().unwrap()).unwrap());
+        let views = [(); 2].map(|()| near.add_view(segment, Interface::default()).unwrap());
+        lender.begin(&mut near, &mut loans);
+        let mut lent = vec![lender.lend(&mut near, &views[0].block(0, 3), &mut loans).unwrap()];
+        file.write_all(b"def").unwrap();
+        near.grow_file(segment).unwrap();
+        lent.extend(views.map(|view| lender.lend(&mut near, &view.block(3, 3), &mut loans).unwrap()));
+        borrower.take(&mut far, &mut loans).unwrap();
+        let bytes: Vec<&[u8]> = lent.iter().map(|block| far.bytes(&borrower.name(&far, *block))).collect();
+        assert_eq!(bytes, [b"abc", b"def", b"def"]);
+        assert_eq!(lender.lend(&mut near, &views[0].block(5, 2), &mut loans), None, "past the end");
+        assert_eq!(near.traffic().faults, 1);
+    }
+
+    #[test]
+    fn a_number_that_has_come_round_is_not_taken_for_the_old_one() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+        for turn in 0..=u32::from(u16::MAX) + 1 {
+            let segment = near.add_append_ring();
+            let view = near.add_view(segment, Interface::default()).unwrap();
+            if turn % (1 << 16) == 0 {
+                let block = near.append_copy(view, &[&turn.to_le_bytes()]).unwrap();
+                let block = pass(&mut near, &mut lender, &mut far, &mut borrower, block);
+                assert_eq!(far.bytes(&block), turn.to_le_bytes());
+            }
+            near.retire(segment);
+            near.recycle(segment);
+        }
+    }
+
+    #[test]
+    fn a_block_that_names_nothing_is_counted_on_the_side_that_finds_out() {
+        let (mut near, far) = (BlockTable::new(), BlockTable::new());
+        let unknown = ViewId { ring: RingId(7), generation: Generation(0) }.block(0, 5);
+        assert_eq!(Lender::default().lend(&mut near, &unknown, &mut Loans::default()), None);
+        assert_eq!(Borrower::default().name(&far, unknown).len, 0);
+        assert_eq!((near.traffic().faults, far.traffic().faults), (1, 1));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Warns of filters that lost much: more than a tenth of their blocks dropped, or rejected because they could not be
-//! read. Blocks that a selector does not select are no loss.
+//! read. Blocks that a selector does not select are no loss. A block that lost its bytes is always said: it is a mistake
+//! of this program or of a peer.
 
 use filter::counter::Tally;
 use filter::{Type, Types};
@@ -18,7 +19,9 @@ const REASONS: usize = 3;
 /// replaced. For a filter that ran through several of them, the last report counts.
 pub(crate) fn lines<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String> {
     let mut losses: BTreeMap<&str, String> = BTreeMap::new();
+    let mut emptied = None;
     for report in reports {
+        emptied = self::emptied(report).or(emptied);
         for node in &report.nodes {
             match loss(node, &report.link_types) {
                 Some(line) => losses.insert(&node.label, line),
@@ -26,7 +29,14 @@ pub(crate) fn lines<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String
             };
         }
     }
-    losses.into_values().collect()
+    losses.into_values().chain(emptied).collect()
+}
+
+/// One line for the blocks whose bytes were gone before they were read.
+fn emptied(report: &Report) -> Option<String> {
+    let number = report.traffic.faults + report.traffic.hold_refusals;
+    let what = if number == 1 { "block was read as empty: its" } else { "blocks were read as empty: their" };
+    (number > 0).then(|| format!("{} {what} bytes were gone", grouped(number)))
 }
 
 fn loss(node: &engine::NodeReport, link_types: &BTreeSet<u16>) -> Option<String> {
@@ -190,6 +200,15 @@ mod tests {
         let late = report(vec![node("tcp", 1000, &[("fragment", 9)], &[])], &[1]);
         let lines = lines([&early, &late].into_iter());
         assert!(matches!(&lines[..], [line] if line.contains("`udp`")), "{lines:?}");
+    }
+
+    #[test]
+    fn blocks_without_their_bytes_are_said_however_few() {
+        let mut report = report(vec![node("tcp", 1000, &[], &[])], &[1]);
+        report.traffic.faults = 1;
+        assert_eq!(lines([&report].into_iter()), ["1 block was read as empty: its bytes were gone"]);
+        report.traffic.hold_refusals = 2;
+        assert_eq!(lines([&report].into_iter()), ["3 blocks were read as empty: their bytes were gone"]);
     }
 
     #[test]

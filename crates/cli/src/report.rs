@@ -105,6 +105,7 @@ pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report], warning
             "edits_in_place": traffic.edits_in_place,
             "edit_copies": traffic.edit_copies,
             "faults": traffic.faults,
+            "hold_refusals": traffic.hold_refusals,
         },
     });
     if !report.stages.is_empty() {

@@ -391,7 +391,7 @@ impl Receiver {
             self.learn(fact, cx);
         }
         for block in &self.parcel.blocks[self.given..end] {
-            let mut block = self.borrower.name(*block);
+            let mut block = self.borrower.name(cx.rings, *block);
             if let Some(numbers) = &self.numbers
                 && let Some((_, number)) = numbers.get(&block.class.connection())
             {

@@ -1,6 +1,7 @@
 //! A request on several threads writes the same bytes as on one, and counts the same.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use streamline::{Output, Session, StopFlag};
 use testkit::chain::Captured;
@@ -42,6 +43,7 @@ fn run(request: &str) -> Left {
     };
     let (end, report) = job.run_to_end(&StopFlag::new(), &mut |_| {});
     report.check().unwrap();
+    assert_eq!(report.traffic.faults, 0, "{request}: blocks without their bytes");
     let files = std::fs::read_dir(folder.path().join("out")).into_iter().flatten().map(|entry| {
         let path = entry.unwrap().path();
         (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
@@ -129,7 +131,7 @@ fn spread_filters_change_nothing() {
         "bpf ip N | decap N | udp N | dns | json",
         "tcp | match \"[a-m]+\" N | files OUT",
         "udp N | dns | json",
-        "bpf \"tcp or udp\" N | { tcp | http + udp | dns } | json",
+        "bpf \"tcp or udp\" N | { tcp | tls + udp | dns } | json",
         "tcp | http | sequence | drop N",
     ];
     let captures = captures();
@@ -170,13 +172,78 @@ fn branches_of_a_split_give_what_one_filter_gives() {
     }
 }
 
+/// Makes a folder with the bundled captures, half of them damaged or compressed.
+fn several_captures() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures");
+    let bytes_of = |name: &str| std::fs::read(bundled.join(name)).unwrap();
+    let packed = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    };
+    let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    for name in ["web.pcap", "dns.pcap", "http2.pcap", "tls.pcap"] {
+        let bytes = bytes_of(name);
+        let (half, third) = (bytes.len() / 2, bytes.len() / 3);
+        put(&format!("{name}.1"), &bytes);
+        put(&format!("{name}.2-cut"), &bytes[..half]);
+        put(&format!("{name}.3-garbage"), &[&bytes[..third], &[0xaa; 40][..], &bytes[third..]].concat());
+        put(&format!("{name}.4.gz"), &packed(&bytes));
+        put(&format!("{name}.5-cut.gz"), &packed(&bytes)[..third]);
+    }
+    put("empty.pcap", b"");
+    put("header.pcap", &bytes_of("web.pcap")[..24]);
+    put("text.pcap", b"no capture at all\n");
+    folder
+}
+
+#[test]
+fn several_captures_are_the_same_on_several_threads() {
+    let folder = several_captures();
+    let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let named = names.iter().map(|path| format!(" \"{}\"", path.display())).collect::<String>();
+    let whole = format!(" \"{}\"", folder.path().display());
+    let requests = [
+        "pcap FILES ; count",
+        "pcap FILES ; inspect",
+        "pcap FILES | tcp N ; files OUT hash=no",
+        "pcap FILES | http N ; json",
+        "pcap FILES ; udp N ; dns | json",
+        "pcap FILES ; decap ; tls | json",
+        "pcap FILES ; packets | json",
+        "pcap FILES | flows ; json",
+        "pcap FILES | { tls + dns } ; json",
+    ];
+    for (request, files) in requests.iter().flat_map(|request| [(request, &named), (request, &whole)]) {
+        let run = |settings: &str, cut: &str, spread: &str| {
+            let chain = request.replace(';', cut).replace('N', spread).replace("FILES", files);
+            run(&format!("{settings}{chain}"))
+        };
+        let one = run("", "|", "");
+        assert!(one.text.len() + one.files.len() > 20, "{request}: {one:?}");
+        let several = [
+            ("set workers=2; ", "|", ""),
+            ("set workers=4; ", "|", ""),
+            ("set workers=pipeline; ", "|", ""),
+            ("", "||", ""),
+            ("", "|", "spread=2"),
+        ];
+        for (settings, cut, spread) in several {
+            let several = run(settings, cut, spread);
+            assert!(several == one, "{settings}{request} {cut} {spread}\n{several:.2000?}\n{one:.2000?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_chosen_by_cost_changes_nothing() {
     let chains = [
         "tcp | http | files OUT hash=no",
         "work 3us | udp | dns | json",
         "tcp | work 2us | http | json",
-        "{ tcp | http + udp | dns } | json",
+        "{ tcp | tls + udp | dns } | json",
         "port 80 | work 5us | inspect",
     ];
     for capture in captures().iter().take(5) {
