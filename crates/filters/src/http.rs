@@ -51,7 +51,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          as far as it goes and marked truncated. So is one that grows by more than `max-ratio` when it is decoded: its first \
          1 MiB is free, and so are the first 64 MiB of all messages together. A message that a limit cut has the \
          reason `limit` in its record, and the blocks of its rest count as dropped, under the limit's name. Bytes missing in the capture are missing in the body and marked, where \
-         its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
+         its length is known from its head; elsewhere the search for the next message begins, and is counted: \
+         a message may begin with any line and with any segment.\n\n\
          A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
          (CONNECT, or an upgrade such as to WebSocket) from there. One that goes through a SOCKS proxy is read from \
          where the proxy is done. One that was joined midway is searched for a message for 64 KiB in each direction. Where the request of a \

@@ -24,6 +24,19 @@ fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
     next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
 }
 
+/// Do these bytes begin with all of a first line, and is it no rest of the line that begins with `held`?
+fn begins_anew(held: &[u8], bytes: &[u8]) -> bool {
+    let Some(end) = memchr(b'\n', bytes) else { return false };
+    let joined = [held, &bytes[..end]].concat();
+    match (start_line(&joined), start_line(&bytes[..end])) {
+        // `held` may be text of a body that looks like a method; methods are in capital letters.
+        (Some(StartLine::Request { method, .. }), _) if method.iter().all(|byte| !byte.is_ascii_lowercase()) => false,
+        // The rest of a request line looks like a response without a status.
+        (_, None | Some(StartLine::Response { status: None, .. })) => false,
+        _ => true,
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     sides: [Side; 2],
@@ -176,6 +189,23 @@ impl Session {
         place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
         if block.gap() > 0 {
             place.used |= self.miss(block, block.gap(), exit);
+        }
+        if self.sides[side].lost {
+            self.seek_anew(block, exit);
+        }
+    }
+
+    /// The start of a segment is a place where a message may begin, whatever was read before it.
+    fn seek_anew(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[usize::from(block.class.direction())];
+        match this.phase {
+            Phase::Skip if block.len > 0 => this.phase = Phase::Start,
+            Phase::Start if !this.line_whole && begins_anew(&this.head, exit.rings.bytes(block)) => {
+                let len = this.head.len();
+                this.drop_head(exit);
+                this.seek(len, exit);
+            }
+            _ => {}
         }
     }
 
