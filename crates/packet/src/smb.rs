@@ -208,7 +208,7 @@ impl Header {
             (0x75, true) => Body::TreeConnected { is_pipe: message.get(bytes_at..)?.starts_with(b"IPC\0") },
             (0xa2, false) => {
                 let at = bytes_at + (usize::from(self.is_unicode) & bytes_at & 1);
-                Body::Create { name: part(message, at, usize::from(short(words, 5)?))? }
+                Body::Create { name: self.text(part(message, at, usize::from(short(words, 5)?))?) }
             }
             (0xa2, true) => Body::Created { file: file(5)? },
             (0x2f, false) => {
@@ -324,6 +324,9 @@ mod tests {
         chain.extend_from_slice(&tree[32..]);
         check(&chain, &[Body::Other, Body::TreeConnect { path: b"\\\\a\\IPC$" }]);
         check(&first(0x2f, false, &[0xff, 0, 0, 0], b""), &[Body::Damaged]);
+        // The length of a name counts its terminating zero.
+        let create = [&[0xff, 0, 0, 0, 0, 6, 0][..], &[0; 41]].concat();
+        check(&first(0xa2, false, &create, b"\\a.b\0x"), &[Body::Create { name: b"\\a.b" }]);
     }
 
     /// A chain of `count` writes that all refer to the same `length` bytes.

@@ -91,7 +91,10 @@ pub(crate) struct DataAt {
 impl Source {
     /// Returns the number and the offset behind it. `from`: the end of the previous step.
     pub fn take(&self, buffer: &[u8], from: usize, count: usize, variables: &[u64]) -> Option<(u64, usize)> {
-        let (start, end) = self.place(from, count, variables)?;
+        let (start, mut end) = self.place(from, count, variables)?;
+        if self.is_open(count) {
+            end = buffer.len().min(start.checked_add(DIGITS)?);
+        }
         let bytes = buffer.get(start..end)?;
         let value = match self.digits {
             Some(base) => {
@@ -104,6 +107,11 @@ impl Source {
             None => bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)),
         };
         Some((self.masked(value), end))
+    }
+
+    /// Does it read all digits that there are?
+    fn is_open(&self, count: usize) -> bool {
+        count == 0 && self.digits.is_some()
     }
 
     fn place(&self, from: usize, count: usize, variables: &[u64]) -> Option<(usize, usize)> {
@@ -123,6 +131,9 @@ impl Source {
         if self.mask == 0 { value } else { (value & self.mask) >> self.mask.trailing_zeros() }
     }
 }
+
+/// Most bytes of a number written as text: the longest 64-bit number is octal, with a zero before it.
+const DIGITS: usize = 23;
 
 /// Parses text like strtoul. Returns the number and the bytes used.
 fn digits(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
@@ -234,7 +245,7 @@ fn base_of(word: Word<'_>) -> Read<u32> {
 
 /// Checks that the byte count suits the encoding.
 fn check_count(word: Word<'_>, source: &Source) -> Read<()> {
-    let most = if source.digits.is_some() { 23 } else { 8 };
+    let most = if source.digits.is_some() { DIGITS } else { 8 };
     if source.count == 0 || source.count > most {
         return word.wrong(format!("1 to {most} bytes can be read here"));
     }
@@ -281,15 +292,19 @@ impl ByteTest {
                 return word.wrong(format!("byte_test does not know \u{201c}{}\u{201d}", word.text));
             }
         }
-        if count.is_none() {
+        if count.is_none() && !(words[0].text == "0" && source.is_open(0)) {
             check_count(words[0], &source)?;
         }
         Ok(ByteTest { source, test, negated, value, count })
     }
 
-    pub fn holds(&self, buffer: &[u8], from: usize, variables: &[u64]) -> bool {
+    /// `grows`: more bytes will follow, so that digits up to the end are not decided yet.
+    pub fn holds(&self, buffer: &[u8], from: usize, variables: &[u64], grows: bool) -> bool {
         let Some(count) = count_of(self.count, self.source.count, variables) else { return false };
-        let Some((value, _)) = self.source.take(buffer, from, count, variables) else { return false };
+        let Some((value, end)) = self.source.take(buffer, from, count, variables) else { return false };
+        if grows && self.source.is_open(count) && end == buffer.len() {
+            return false;
+        }
         let with = self.value.of(variables) as u64;
         let holds = match self.test {
             Test::Less => value < with,
@@ -305,18 +320,22 @@ impl ByteTest {
 }
 
 impl ByteTest {
-    /// The end of the bytes that the step reads.
-    pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
+    /// The end of the bytes that the step reads. Of digits without a count the byte behind them is one of these.
+    pub fn reach(&self, buffer: &[u8], from: usize, variables: &[u64]) -> usize {
         let count = count_of(self.count, self.source.count, variables).unwrap_or(0);
+        if self.source.is_open(count) {
+            let read = self.source.take(buffer, from, count, variables);
+            return read.map_or(0, |(_, end)| buffer.len().min(end + 1));
+        }
         self.source.reach(from, count, variables)
     }
 }
 
-/// The byte count. `None` if a variable's value is not in 1..=23.
+/// The byte count. `None` if a variable's value is not in 1..=[`DIGITS`].
 fn count_of(variable: Option<Num>, fixed: usize, variables: &[u64]) -> Option<usize> {
     match variable {
         None => Some(fixed),
-        Some(variable) => usize::try_from(variable.of(variables)).ok().filter(|count| (1..=23).contains(count)),
+        Some(variable) => usize::try_from(variable.of(variables)).ok().filter(|count| (1..=DIGITS).contains(count)),
     }
 }
 
@@ -549,7 +568,7 @@ mod tests {
         let names = vec!["len".to_string()];
         let check = |value: &str, buffer: &[u8], from: usize, expected: bool| {
             let test = ByteTest::read(&option("byte_test", value), &names).unwrap();
-            assert_eq!(test.holds(buffer, from, &[3]), expected, "{value}");
+            assert_eq!(test.holds(buffer, from, &[3], false), expected, "{value}");
         };
         check("1,=,3,0", &[3], 0, true);
         check("1,=,len,0", &[3], 0, true);

@@ -124,6 +124,7 @@ pub(crate) fn pattern(text: Word<'_>) -> Read<Vec<u8>> {
             match byte {
                 b'|' => hex = true,
                 b'\\' => escaped = true,
+                b'"' => return here.wrong("a quote within a content is escaped"),
                 byte => bytes.push(byte),
             }
         }

@@ -555,7 +555,9 @@ impl Engine {
             if !budget.take_bytes(from.len()) || !budget.take_many(transform.steps(from.len())) {
                 return false;
             }
-            transform.apply(from, to);
+            if !transform.apply(from, to) {
+                return false;
+            }
             std::mem::swap(from, to);
         }
         look(from, budget)

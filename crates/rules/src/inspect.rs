@@ -212,8 +212,8 @@ impl<'a> Look<'a> {
             Step::Content(content) => self.content(content, rest, from),
             Step::Pcre(pcre) => self.pcre(pcre, rest, from),
             Step::Test(test) => {
-                self.reaches(test.reach(from, &self.variables));
-                test.holds(self.buffer, from, &self.variables) && self.holds(rest, from)
+                self.reaches(test.reach(self.buffer, from, &self.variables));
+                test.holds(self.buffer, from, &self.variables, self.grows) && self.holds(rest, from)
             }
             Step::Jump(jump) => match jump.end(self.buffer, from, &self.variables) {
                 Some(end) => {

@@ -249,6 +249,10 @@ impl Reader<'_> {
             "http2.settings" => return self.http2_setting(option),
             "websocket.flags" => return self.websocket_flags(option),
             "fileext" => return self.file_name(option, true),
+            "tls.version" if option.value.is_some() => return self.tls_version(option),
+            "tls.fingerprint" => return self.tls_text(option, Buffer::TLS_CERT_FINGERPRINT, true),
+            "tls.subject" => return self.tls_text(option, Buffer::TLS_CERT_SUBJECT, false),
+            "tls.issuerdn" => return self.tls_text(option, Buffer::TLS_CERT_ISSUER, false),
             "base64_data" => {
                 option.bare()?;
                 self.push(Step::Decoded(Vec::new()));

@@ -213,6 +213,32 @@ fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
 }
 
 impl Pcre {
+    /// Number of groups that capture.
+    pub fn groups(&self) -> usize {
+        let with_whole = match &self.machine {
+            Machine::Linear(regex) => regex.captures_len(),
+            Machine::Backtracking(regex) => regex.captures_len(),
+        };
+        with_whole.saturating_sub(1)
+    }
+
+    /// What the first group of the first match captures.
+    pub fn first_group<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        match &self.machine {
+            Machine::Linear(regex) => {
+                let mut captures = regex.create_captures();
+                regex.search_captures(&Input::new(bytes), &mut captures);
+                bytes.get(captures.get_group(1)?.range())
+            }
+            Machine::Backtracking(regex) => {
+                let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+                let group = regex.captures(&text).ok()??.get(1)?;
+                let place = |at: usize| text[..at].chars().count();
+                bytes.get(place(group.start())..place(group.end()))
+            }
+        }
+    }
+
     /// Searches the bytes behind `from`, as if they began there, for a match that starts at or behind `low`. `text`
     /// caches the bytes as text; pass it empty for the first search of a buffer.
     pub fn find(&self, bytes: &[u8], from: usize, low: usize, text: &mut String) -> Search {

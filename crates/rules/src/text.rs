@@ -144,16 +144,30 @@ fn header_words(header: Word<'_>) -> Vec<Word<'_>> {
     words
 }
 
+/// Splits at semicolons outside quotes. A quote within a quoted value is a part of it: the first semicolon ends an option
+/// whose value ends with a quote there, as in Suricata.
 fn options(inner: Word<'_>) -> Read<Vec<Opt<'_>>> {
     let (mut all, mut from, mut quoted, mut escaped) = (Vec::new(), 0, None, false);
+    // The last quote, and whether a semicolon of the option lay within quotes.
+    let (mut last_quote, mut passed) = (None, false);
     for (at, letter) in inner.text.char_indices() {
         match letter {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            '"' => quoted = if quoted.is_some() { None } else { Some(at) },
-            ';' if quoted.is_none() => {
+            '"' => {
+                quoted = if quoted.is_some() { None } else { Some(at) };
+                last_quote = Some(at);
+            }
+            ';' => {
+                let is_closed = last_quote.is_some_and(|quote| {
+                    inner.text[quote + 1..at].trim().is_empty() && inner.text[from..quote].contains('"')
+                });
+                if quoted.is_some() && (passed || !is_closed) {
+                    passed = true;
+                    continue;
+                }
                 all.extend(option(Word::new(&inner.text[from..at], inner.at + from).trim()));
-                from = at + 1;
+                (from, quoted, last_quote, passed) = (at + 1, None, None, false);
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Transforms: they convert a buffer before contents inspect it.
 
 use crate::mistake::Read;
-use crate::pcre::{Pcre, Search};
+use crate::pcre::Pcre;
 use crate::text::{Opt, Word, number};
 use base::limits::RULES_INFLATED_BYTES;
 use base64::Engine as _;
@@ -32,12 +32,13 @@ pub(crate) enum Transform {
         bytes: usize,
         mode: Mode64,
     },
-    /// A range beyond the buffer yields nothing; `truncate`: yields the part inside the buffer.
+    /// A range beyond the buffer yields an empty buffer; `truncate`: yields the part inside the buffer.
     Subslice {
         offset: i64,
         bytes: Option<i64>,
         truncate: bool,
     },
+    /// Yields the first group; without a match there is no buffer to inspect.
     Pcre(Box<Pcre>),
     /// Decompresses, up to this many bytes.
     Gunzip(usize),
@@ -107,7 +108,8 @@ impl Transform {
                 let with_slashes = format!("\"/{}/\"", text.text);
                 let read = crate::pcre::read(Word::new(&with_slashes, 0));
                 match read {
-                    Ok((pcre, None)) => Ok(Some(Transform::Pcre(Box::new(pcre)))),
+                    Ok((pcre, None)) if pcre.groups() == 1 => Ok(Some(Transform::Pcre(Box::new(pcre)))),
+                    Ok((_, None)) => value.wrong("the expression of pcrexform has one group, which is what it gives"),
                     Ok(_) => value.wrong("the expression of pcrexform takes no flags"),
                     Err(wrong) => value.wrong(wrong.reason),
                 }
@@ -126,7 +128,8 @@ impl Transform {
         }
     }
 
-    pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) {
+    /// Converts `from` to `to`. `false`: there is nothing to inspect.
+    pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) -> bool {
         to.clear();
         match self {
             Transform::StripWhitespace => to.extend(from.iter().filter(|byte| !is_space(**byte))),
@@ -177,17 +180,16 @@ impl Transform {
                 decode64(from, *mode, to);
             }
             Transform::Subslice { offset, bytes, truncate } => {
-                if *truncate || offset.unsigned_abs() <= from.len() as u64 {
-                    to.extend_from_slice(subslice(from, *offset, *bytes));
-                }
+                to.extend_from_slice(subslice(from, *offset, *bytes, *truncate).unwrap_or_default());
             }
             Transform::Gunzip(most) => inflate(flate2::read::MultiGzDecoder::new(from), *most, to),
             Transform::Zlib(most) => inflate(flate2::read::ZlibDecoder::new(from), *most, to),
-            Transform::Pcre(pcre) => match pcre.find(from, 0, 0, &mut String::new()) {
-                Search::Found(start, end) => to.extend_from_slice(&from[start..end]),
-                Search::None | Search::TooLong => to.extend_from_slice(from),
+            Transform::Pcre(pcre) => match pcre.first_group(from) {
+                Some(group) => to.extend_from_slice(group),
+                None => return false,
             },
         }
+        true
     }
 }
 
@@ -234,15 +236,17 @@ fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-fn subslice(from: &[u8], offset: i64, bytes: Option<i64>) -> &[u8] {
+/// `None`: the range is not within the buffer. An end before the start is the start (Suricata's manual, "subslice").
+fn subslice(from: &[u8], offset: i64, bytes: Option<i64>, truncate: bool) -> Option<&[u8]> {
     let len = from.len() as i64;
-    let start = if offset < 0 { (len + offset).max(0) } else { offset.min(len) };
-    let end = match bytes {
+    let within = |place: i64| (truncate || (0..=len).contains(&place)).then(|| place.clamp(0, len) as usize);
+    let start = within(if offset < 0 { len.saturating_add(offset) } else { offset })?;
+    let end = within(match bytes {
         None => len,
-        Some(bytes) if bytes < 0 => len + bytes,
-        Some(bytes) => start.saturating_add(bytes).min(len),
-    };
-    if end <= start { &[] } else { &from[start as usize..end as usize] }
+        Some(bytes) if bytes < 0 => len.saturating_add(bytes),
+        Some(bytes) => (start as i64).saturating_add(bytes),
+    })?;
+    from.get(start.min(end)..start.max(end))
 }
 
 fn from_base64(option: &Opt<'_>) -> Read<Transform> {
@@ -340,7 +344,11 @@ mod tests {
         check("subslice", Some("-3,2"), b"abcdef", b"de");
         check("subslice", Some("-9"), b"abcdef", b"");
         check("subslice", Some("-9, truncate"), b"abcdef", b"abcdef");
-        check("pcrexform", Some("\"b.\""), b"abcd", b"bc");
+        check("subslice", Some("2,9"), b"abcdef", b"");
+        check("subslice", Some("2,9,truncate"), b"abcdef", b"cdef");
+        check("subslice", Some("4,-4"), b"abcdef", b"cd");
+        check("pcrexform", Some("\"b(.)\""), b"abcd", b"c");
+        check("pcrexform", Some("\"b(?=c)(.)\""), b"\xe4abcd", b"c");
         check("header_lowercase", None, b"A-B: C\r\nD: E\r\n", b"a-b: C\r\nd: E\r\n");
         let packed: &[u8] =
             &[31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 75, 76, 74, 78, 76, 74, 6, 0, 76, 153, 110, 114, 6, 0, 0, 0];

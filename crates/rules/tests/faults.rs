@@ -344,3 +344,84 @@ fn a_step_between_hid_the_relative_one() {
         assert_eq!(found == [1], *expected, "{options} on {payload:?}");
     }
 }
+
+#[test]
+fn pcrexform_gave_the_whole_match() {
+    let rules = |form: &str, content: &str| {
+        format!("alert http any any -> any any (http.uri; pcrexform:\"{form}\"; content:{content}; bsize:1; sid:1;)")
+    };
+    let found = |form: &str, content: &str| {
+        let mut engine = engine(&rules(form, content));
+        let mut flow = FlowState::new(0);
+        flow.app = App::Http1;
+        let mut one = Transaction::new(App::Http1, 0);
+        one.put_copy(Buffer::HTTP_URI, true, b"/a?data=}");
+        on_transaction(&mut engine, &mut flow, &mut one)
+    };
+    assert_eq!(found("a\\?data=(.)", "\"}\""), [1]);
+    assert_eq!(found("b\\?data=(.)", "!\"x\""), [], "no match, nothing to look at");
+    for form in ["data=.", "(d)ata=(.)"] {
+        assert!(RuleSet::read(&rules(form, "\"}\""), &Options::default()).is_err(), "{form}");
+    }
+}
+
+#[test]
+fn byte_test_without_a_count_was_refused() {
+    let found = |text: &[u8], grows: bool| {
+        let mut engine =
+            engine("alert tcp any any -> any any (content:\"n=\"; byte_test:0,=,12,0,relative,string,dec; sid:1;)");
+        let (packet, mut flow) = (packet(b""), FlowState::new(0));
+        engine.begin();
+        engine.stream(&packet, &mut flow, Piece { bytes: text, start: 0, seen: 0, grows });
+        let mut count = 0;
+        engine.finish(&packet, Some(&mut flow), |_, _| count += 1);
+        count == 1
+    };
+    assert!(found(b"n=12", false) && found(b"n=12;3", true) && !found(b"n=123", false));
+    assert!(!found(b"n=12", true), "more digits may come");
+    assert!(!found(b"n=", false));
+    let binary = "alert tcp any any -> any any (byte_test:0,=,12,0; sid:1;)";
+    assert!(RuleSet::read(binary, &Options::default()).is_err(), "a binary number has a length");
+}
+
+#[test]
+fn a_subslice_past_the_end_is_empty_and_looked_at() {
+    let mut engine = engine("alert http any any -> any any (http.uri; subslice:9; content:!\"x\"; bsize:0; sid:1;)");
+    let mut flow = FlowState::new(0);
+    flow.app = App::Http1;
+    let mut one = Transaction::new(App::Http1, 0);
+    one.put_copy(Buffer::HTTP_URI, true, b"/abc");
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [1]);
+}
+
+#[test]
+fn a_quote_within_a_value_ended_it() {
+    let set = set("alert tcp any any -> any any (msg:\"a \"b c\"; pcre:\"/a\"b/\"; content:\"a|22|b;\"; sid:1;)");
+    assert_eq!(set.rule(0).map(|rule| &*rule.message), Some("a \"b c"));
+    let mut engine = Engine::new(Arc::new(set));
+    assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(b"xa\"b;")).0, [1]);
+    for wrong in ["msg:\"x; content:\"a\"; sid:1;", "content:\"a\"b\"; sid:1;", "content:\"a\"b; sid:1;"] {
+        let rule = format!("alert tcp any any -> any any ({wrong})");
+        assert!(RuleSet::read(&rule, &Options::default()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn keywords_of_tls_with_a_value_were_refused() {
+    let rules = "alert tls any any -> any any (tls.version:1.2; sid:1;)\n\
+                 alert tls any any -> any any (tls.version:\"1.3\"; sid:2;)\n\
+                 alert tls any any -> any any (tls.fingerprint:\"0a:0b\"; sid:3;)\n\
+                 alert tls any any -> any any (tls.fingerprint:!\"0a:0b:0c\"; sid:4;)\n\
+                 alert tls any any -> any any (tls.fingerprint:\"0a\"; sid:5;)\n\
+                 alert tls any any -> any any (tls.subject:\"CN=a\"; sid:6;)\n\
+                 alert tls any any -> any any (tls.issuerdn:!\"CN=b\"; sid:7;)";
+    let mut engine = engine(rules);
+    let mut flow = FlowState::new(0);
+    flow.app = App::Tls;
+    let mut one = Transaction::new(App::Tls, 0);
+    one.put_copy(Buffer::TLS_VERSION, true, b"1.2");
+    one.put_copy(Buffer::TLS_CERT_FINGERPRINT, true, b"0a:0b");
+    one.put_copy(Buffer::TLS_CERT_SUBJECT, true, b"C=x, CN=a, O=y");
+    one.put_copy(Buffer::TLS_CERT_ISSUER, true, b"CN=b");
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [1, 3, 4, 6]);
+}

@@ -271,7 +271,7 @@ impl Application {
             App::WebSocket => Application::WebSocket(Box::default()),
             App::Smb => Application::Smb(Box::default()),
             App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(App::Dcerpc))),
-            App::Dns => Application::Dns(dns::Stream::default()),
+            App::Dns | App::Llmnr => Application::Dns(dns::Stream::new(app)),
             App::Tls => Application::Tls(Box::default()),
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
@@ -413,8 +413,10 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     if port(88) && bytes.get(4..).is_some_and(small::begins_krb5) {
         try_one(App::Krb5, Says::Is(App::Krb5));
     }
-    if port(53) {
-        try_one(App::Dns, dns::begins_stream(bytes));
+    for (at, app) in [(53, App::Dns), (5355, App::Llmnr)] {
+        if port(at) {
+            try_one(app, dns::begins_stream(app, bytes));
+        }
     }
     result
 }
@@ -424,7 +426,7 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
     let hello = bytes.len() > 5 && begins_tls(bytes) == Says::Is(App::Tls) && bytes[5] == 2;
     hello
         || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
-        || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
+        || matches!(flow.source_port, 53 | 5355) && dns::begins_stream(App::Dns, bytes) == Says::Is(App::Dns)
 }
 
 /// One side has shown the application: returns an event if the other side shows another one, or no known one.

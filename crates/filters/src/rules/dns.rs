@@ -8,15 +8,20 @@ use rules::names::{App, Buffer, Number};
 /// Most bytes kept of an incomplete message.
 const WAITING_BYTES: usize = 2 + 65_535;
 
-/// A connection, with the incomplete message of each side.
-#[derive(Debug, Default)]
+/// A connection of DNS or LLMNR (RFC 4795, 2.4), with the incomplete message of each side.
+#[derive(Debug)]
 pub(super) struct Stream {
+    app: App,
     waiting: [Vec<u8>; 2],
     /// By side: bytes are missing, so message boundaries are unknown.
     lost: [bool; 2],
 }
 
 impl Stream {
+    pub fn new(app: App) -> Stream {
+        Stream { app, waiting: Default::default(), lost: [false; 2] }
+    }
+
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let side = usize::from(!to_server);
         self.lost[side] |= gap;
@@ -27,7 +32,7 @@ impl Stream {
         waiting.extend_from_slice(bytes);
         let mut from = 0;
         while let Ok((one, rest)) = packet::dns::split_tcp(&waiting[from..]) {
-            message(App::Dns, one, to_server, to);
+            message(self.app, one, to_server, to);
             from = waiting.len() - rest.len();
         }
         waiting.drain(..from);
@@ -39,14 +44,14 @@ impl Stream {
     }
 }
 
-/// Does a stream begin with a length and a DNS message?
-pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
+/// Does a stream begin with a length and a message of DNS or LLMNR?
+pub(super) fn begins_stream(app: App, bytes: &[u8]) -> super::application::Says {
     use super::application::Says;
     if bytes.len() < 14 {
         return Says::More;
     }
     let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
-    if length >= 12 && looks_like(&bytes[2..]) { Says::Is(App::Dns) } else { Says::No }
+    if length >= 12 && looks_like(&bytes[2..]) { Says::Is(app) } else { Says::No }
 }
 
 /// Is it a plausible DNS header, with a known opcode and few questions?

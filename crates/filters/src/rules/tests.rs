@@ -83,6 +83,22 @@ fn datagrams() {
 }
 
 #[test]
+fn llmnr_over_tcp_had_no_parser() {
+    let mut query = vec![0, 29, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    query.extend_from_slice(b"\x03www\x07example\x00\x00\x01\x00\x01");
+    query[1] = (query.len() - 2) as u8;
+    let rule = "alert llmnr any any -> any any (llmnr.queries.rrname; content:\"www.example\"; sid:1;)";
+    let server = (SERVER.0, 5355);
+    let frames = [
+        tcp(CLIENT, server, 99, 0, flag::SYN, b""),
+        tcp(server, CLIENT, 499, 100, flag::SYN | flag::ACK, b""),
+        tcp(CLIENT, server, 100, 500, flag::ACK, &query[..9]),
+        tcp(CLIENT, server, 109, 500, flag::ACK, &query[9..]),
+    ];
+    assert_eq!(alerts(&run(rule, &frames)), [1]);
+}
+
+#[test]
 fn whatever_comes_is_survived() {
     let rules = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/example.rules")).unwrap();
     let each = "alert ip any any -> any any (pcre:\"/a.*b/s\"; sid:100;)\nalert pkthdr any any -> any any (decode-event:ipv4.trunc_pkt; sid:101;)\n\

@@ -135,6 +135,28 @@ impl Reader<'_> {
         self.push_buffer_list(option.name, Buffer::FILE_SIZE, vec![Step::Value(compare)])
     }
 
+    /// Reads a version of TLS, which the sender's hello has.
+    pub(super) fn tls_version(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let version = value.text.trim_matches('"');
+        if !matches!(version, "1.0" | "1.1" | "1.2" | "1.3") {
+            return value.wrong("a version of TLS is 1.0, 1.1, 1.2 or 1.3");
+        }
+        let content = Content::read(Word::new(&format!("\"{version}\""), value.at))?;
+        self.push_buffer_list(option.name, Buffer::TLS_VERSION, vec![Step::Content(Box::new(content))])
+    }
+
+    /// Reads a text that a certificate has, or has not: as the `whole` buffer, or anywhere in it.
+    pub(super) fn tls_text(&mut self, option: &Opt<'_>, buffer: Buffer, whole: bool) -> Read<()> {
+        let value = option.needed()?;
+        let mut content = Content::read(value)?;
+        let length = Num::Value(content.bytes.len() as i64);
+        if whole {
+            (content.offset, content.depth, content.ends) = (Some(Num::Value(0)), Some(length), true);
+        }
+        self.push_buffer_list(option.name, buffer, vec![Step::Content(Box::new(content))])
+    }
+
     /// Adds steps over a buffer without changing where later contents look.
     fn push_buffer_list(&mut self, word: Word<'_>, buffer: Buffer, steps: Vec<Step>) -> Read<()> {
         self.needs_app(word, buffer)?;
