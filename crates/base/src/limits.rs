@@ -153,6 +153,9 @@ pub const THREADS: usize = 2 * WORKERS;
 /// Most notices (warnings for people) kept of one run; more are counted.
 pub const NOTICES: usize = 64;
 
+/// Most inputs of one source that are named at the end of a run because they could not be read; more are counted.
+pub const LEFT_OUT: usize = 16;
+
 /// Most rings with copies of a request's edges, for watchers; each has a bit in a word of a node.
 pub const WATCHES: usize = 64;
 

@@ -49,7 +49,8 @@ fn is_capture(path: &Path) -> bool {
     let mut first = Vec::new();
     let file = std::fs::File::open(path).ok().filter(|_| path.is_file());
     let read = file.map(|file| file.take(SNIFF_BYTES as u64).read_to_end(&mut first));
-    read.is_some() && matches!(sniff(&first), Some(FileKind::Pcap | FileKind::Pcapng | FileKind::Gzip))
+    let is_one = |kind: FileKind| kind.is_compressed() || matches!(kind, FileKind::Pcap | FileKind::Pcapng);
+    read.is_some() && sniff(&first).is_some_and(is_one)
 }
 
 /// Is there a device of this name, or is it a name that Linux gives to devices?

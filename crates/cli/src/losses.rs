@@ -1,8 +1,8 @@
 //! Warns of filters that lost much: more than a tenth of their blocks dropped, or rejected because they could not be
 //! read. Blocks that a selector does not select are no loss. A block that lost its bytes is always said: it is a mistake
-//! of this program or of a peer.
+//! of this program or of a peer. Also names the inputs that a source could not read.
 
-use filter::counter::Tally;
+use filter::counter::{LeftOut, Tally};
 use filter::{Type, Types};
 use packet::link::LinkType;
 use packet::malformed::Malformed;
@@ -37,6 +37,26 @@ fn emptied(report: &Report) -> Option<String> {
     let number = report.traffic.faults + report.traffic.hold_refusals;
     let what = if number == 1 { "block was read as empty: its" } else { "blocks were read as empty: their" };
     (number > 0).then(|| format!("{} {what} bytes were gone", grouped(number)))
+}
+
+/// What sources could not read, or not to its end, one line for each. They were told as they came, but for those that
+/// `-q` kept back.
+pub(crate) fn left_out<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for node in reports.flat_map(|report| &report.nodes) {
+        let LeftOut { lines: named, count } = &node.counters.left_out;
+        for line in named {
+            if !lines.contains(line) {
+                lines.push(line.clone());
+            }
+        }
+        let more = count - named.len() as u64;
+        if more > 0 {
+            let label = crate::report::shortened(&node.label);
+            lines.push(format!("`{label}` could not read {} more files", grouped(more)));
+        }
+    }
+    lines
 }
 
 fn loss(node: &engine::NodeReport, link_types: &BTreeSet<u16>) -> Option<String> {

@@ -130,3 +130,24 @@ fn what_a_selector_does_not_want_and_a_little_loss_are_no_loss() {
         assert!(!said.contains("warning"), "{request}: {said}");
     }
 }
+
+#[test]
+fn files_that_cannot_be_read_are_a_warning_that_quiet_keeps() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("all")).unwrap();
+    std::fs::copy(folder.path("web.pcap"), folder.path("all/web.pcap")).unwrap();
+    std::fs::write(folder.path("all/web.pcap.zip"), b"PK\x03\x04").unwrap();
+    for request in ["pcap all | count", "pcap all/* | count", "pcap all/web.pcap all/web.pcap.zip | count"] {
+        let (output, said) = folder.run(&["-q"], request);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(0), 1), "{request}: {said}");
+        assert!(said.starts_with("warning: all/web.pcap.zip is not a capture"), "{request}: {said}");
+        let (output, said) = folder.run(&["-q", "--strict"], request);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{request}: {said}");
+        assert!(said.starts_with("error: all/web.pcap.zip is not a capture"), "{request}: {said}");
+        let (_, said) = folder.run(&["--stats", "none"], request);
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let (_, said) = folder.run(&["-q", "--stats", "json"], request);
+        let stats: Value = serde_json::from_str(&said).unwrap();
+        assert!(stats["warnings"][0].as_str().unwrap().starts_with("all/web.pcap.zip is not"), "{said}");
+    }
+}

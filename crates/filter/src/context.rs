@@ -152,6 +152,13 @@ impl Context<'_> {
         self.notices.push(text);
     }
 
+    /// Notes an input that could not be read, or not to its end: a line for people, which the report keeps. Allocates.
+    #[cold]
+    pub fn leave_out(&mut self, line: String) {
+        self.counters.left_out.add(&line);
+        self.notice(line);
+    }
+
     /// Makes a block writable, with `room` around its bytes, and gives the bytes. Extends in place or copies, whichever
     /// is cheapest and allowed, and rewrites the descriptor if the bytes had to move. See [`BlockTable::edit`].
     pub fn edit(&mut self, block: &mut Descriptor, room: Room) -> Result<&mut [u8], EditError> {

@@ -5,6 +5,7 @@
 //! A filter hands on `blocks_passed` of the blocks it got, or `blocks_made` if it makes new ones.
 
 use crate::context::Marks;
+use base::limits::LEFT_OUT;
 
 /// A sink's event: files written.
 pub const FILES: &str = "files";
@@ -39,6 +40,32 @@ pub struct Counters {
     pub unread: Tally,
     /// Other numbers, by name; not part of the sum.
     pub events: Tally,
+    /// What a source could not read, or not to its end.
+    pub left_out: LeftOut,
+}
+
+/// Inputs that could not be read, or not to their end: a line for each of the first [`LEFT_OUT`], and their number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// What and why.
+    pub lines: Vec<String>,
+    /// All of them.
+    pub count: u64,
+}
+
+impl LeftOut {
+    /// Adds one.
+    pub fn add(&mut self, line: &str) {
+        self.count += 1;
+        if self.lines.len() < LEFT_OUT {
+            self.lines.push(line.into());
+        }
+    }
+
+    fn add_all(&mut self, other: &LeftOut) {
+        other.lines.iter().for_each(|line| self.add(line));
+        self.count += other.count - other.lines.len() as u64;
+    }
 }
 
 impl Counters {
@@ -73,6 +100,7 @@ impl Counters {
         self.loses = self.loses.or(other.loses);
         self.unread.add_all(&other.unread);
         self.events.add_all(&other.events);
+        self.left_out.add_all(&other.left_out);
     }
 
     /// Does the sum hold?

@@ -1,7 +1,8 @@
 //! Reads capture files, pcap and pcapng. Maps a file where possible, else reads it.
 //!
 //! - `pcap/files.rs`: which files a list of names means. `pcap/open.rs`: what kind of file one is.
-//! - `pcap/mapped.rs`, `pcap/streamed.rs`: the two ways to read a capture. `pcap/input.rs`: streams for the second.
+//! - `pcap/mapped.rs`, `pcap/streamed.rs`: the two ways to read a capture. `pcap/input.rs`, `pcap/unpack.rs`: streams
+//!   for the second, decompressed.
 //! - `pcap/scan.rs`: from bytes to descriptors, the hot loop.
 //! - `pcap/memory.rs`: reads everything into memory first, then gives it any number of times.
 //!
@@ -16,6 +17,7 @@ mod scan;
 mod streamed;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 use crate::parts::system::reason;
 use buffer::SegmentId;
@@ -33,25 +35,28 @@ use streamed::Streamed;
 pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
     .also(&["read", "open", "file", "load", "pcapng"])
     .help(
-        "Reads pcap and pcapng files, also gzipped ones, in the order given. What a gzipped file may expand to has no \
-         limit. A folder stands for the captures in it and below it, sorted by path and recognised by their first bytes, \
+        "Reads pcap and pcapng files, also those that gzip, zstd, xz, bzip2 or lz4 compressed, in the order given. What \
+         a compressed file may expand to has no limit; its window has: 8 MiB for zstd, 64 MiB for xz. A folder stands for the captures in it and below it, sorted by path and recognised by their first bytes, \
          not by their names; `*` and `?` in a name stand for any bytes and any one byte of it; `-` is standard input.\n\
          \n\
-         A file is mapped and its frames are not copied; with map=no, from a pipe or from a gzipped file they are read \
-         in pieces of 256 KiB. Times are nanoseconds, whatever the unit in the file. Each interface of a pcapng file \
+         A file is mapped and its frames are not copied; with map=no, from a pipe or from a compressed file they are \
+         read in pieces of 256 KiB. Times are nanoseconds, whatever the unit in the file. Each interface of a pcapng file \
          keeps its link type, name, description and snap length, and `save` writes them back.\n\
          \n\
          follow=yes goes on with the last file as it grows, as `tail -f` does, and reads what comes into a folder or \
-         begins to match a pattern; files whose names end in `.part` are left alone until they are renamed. Gzipped \
-         files are read to their end. It ends with Ctrl-C. Let `save` write its series outside the folder that is \
+         begins to match a pattern; files whose names end in `.part` are left alone until they are renamed. \
+         Compressed files are read to their end. It ends with Ctrl-C. Let `save` write its series outside the folder that is \
          followed: each of its files would be read and saved again.\n\
          \n\
          memory=yes reads everything into memory first and gives it then, so that no file is in the way of what is \
          measured. loop=3 gives it three times, loop=0 until the run is stopped. Times go on from round to round; the \
          frames stay what they are, so that `tcp` takes later rounds for packets sent again.\n\
          \n\
-         A record cut at the end of a file is a warning. Damage inside a file, a file that is no capture and a file \
-         that was cut while it was read, a folder that cannot be looked into, and a folder without a capture make the run fail with status 1, after everything readable in all files was \
+         A file or folder that cannot be read is a warning, by whichever name or pattern it was found: one that is no \
+         capture, that is empty or closed to the user. So is compressed data that ends early or is damaged; what precedes \
+         the damage was given. `run -q` keeps these warnings, and --strict makes them exit status 1, as they are where \
+         nothing could be read. A record cut at the end of a file is a warning, too. Damage inside a capture, and a file \
+         that was cut while it was read, make the run fail with status 1, after everything readable in all files was \
          given. A file that does not exist ends the run before it begins.",
     )
     .params(&[
@@ -88,7 +93,7 @@ enum Ending {
     Damaged(Damage),
     /// Another capture follows at this offset in the same file.
     Another(u64),
-    /// Truncated, as captures often are.
+    /// The compressed data ends early or is damaged.
     Cut(String),
     /// Reading failed.
     Failed(String),
@@ -105,7 +110,7 @@ struct Current {
 
 enum Reading {
     Mapped(Mapped),
-    Streamed(Streamed),
+    Streamed(Box<Streamed>),
 }
 
 struct Pcap {
@@ -115,13 +120,13 @@ struct Pcap {
     before: Option<SegmentId>,
     follow: bool,
     map: bool,
-    /// Number of files that could not be read completely.
+    /// Number of damaged captures.
     failures: u64,
-    /// The failure of the first such file. Later failures were given as notices.
+    /// The failure of the first of them. Later failures were given as notices.
     failure: Option<String>,
     /// Number of files that turned out to be captures, and of those that did not.
     captures: u64,
-    foreign: u64,
+    refused: u64,
     bytes_done: u64,
     bytes_all: Option<u64>,
     nap: Nap,
@@ -160,7 +165,7 @@ impl Pcap {
             failure: None,
             failures: 0,
             captures: 0,
-            foreign: 0,
+            refused: 0,
             bytes_done: 0,
             bytes_all,
             nap: Nap::default(),
@@ -203,7 +208,7 @@ impl Source for Pcap {
         }
         // Report folders that could not be read. With `follow` they are tried again later.
         while let Some(refusal) = self.files.next_unread() {
-            self.fail(refusal.to_string(), cx);
+            cx.leave_out(refusal.to_string());
         }
         let Some(current) = &mut self.current else { return self.begin(cx) };
         let step = match &mut current.reading {
@@ -272,7 +277,7 @@ impl Pcap {
         let grows = self.follow && self.files.left().is_empty();
         match self.open(&candidate, grows, cx) {
             Ok((reading, grows)) => self.current = Some(Current { candidate, reading, grows }),
-            Err(refusal) => self.refuse(&candidate, &refusal, cx),
+            Err(refusal) => self.refuse(&refusal, cx),
         }
         Ok(Pull::Ready)
     }
@@ -282,8 +287,8 @@ impl Pcap {
         match (self.failure.take(), self.failures) {
             (Some(text), 0 | 1) => Some(text),
             (Some(text), failures) => Some(format!("{text}; {} in all could not be read whole", in_words(failures))),
-            (None, _) if self.captures == 0 && self.foreign > 0 => {
-                Some(format!("no capture among {} in {}", in_words(self.foreign), self.files.names().join(", ")))
+            (None, _) if self.captures == 0 && self.refused > 0 => {
+                Some(format!("no capture among {} in {}", in_words(self.refused), self.files.names().join(", ")))
             }
             (None, _) => None,
         }
@@ -302,13 +307,13 @@ impl Pcap {
                     Err(_) => (Input::File(std::fs::File::open(path).map_err(unread)?), grows),
                 },
                 Opened::Capture(file) => (Input::File(file), grows),
-                Opened::Gzip(file) => (Input::File(file), false),
+                Opened::Compressed(file) => (Input::File(file), false),
                 Opened::Pipe => (Input::Pipe(Pipe::path(path).map_err(unread)?), false),
             },
         };
         let streamed = Streamed::open(name, input, cx);
         let streamed = streamed.ok_or_else(|| Refusal::new("there are no views left to read with".into()))?;
-        Ok((Reading::Streamed(streamed), grows))
+        Ok((Reading::Streamed(Box::new(streamed)), grows))
     }
 
     /// Waits for data, longer each time. Looks for new files now and then.
@@ -337,8 +342,7 @@ impl Pcap {
                 cx.notice(format!("{name}: {damage}; what precedes it was read"));
             }
             Ending::Cut(text) => {
-                cx.count("captures cut at their end", 1);
-                cx.notice(format!("{name}: {text}; what precedes it was read"));
+                cx.leave_out(format!("{name}: {text}; what precedes it was read"));
             }
             Ending::Damaged(damage) => {
                 cx.count("captures damaged", 1);
@@ -354,19 +358,13 @@ impl Pcap {
                 cx.count("captures damaged", 1);
                 self.fail(format!("{name}: {text}"), cx);
             }
-            Ending::Refused(refusal) => self.refuse(&candidate, &refusal, cx),
+            Ending::Refused(refusal) => self.refuse(&refusal, cx),
         }
     }
 
-    fn refuse(&mut self, candidate: &Candidate, refusal: &Refusal, cx: &mut Context<'_>) {
-        if candidate.named || !refusal.foreign {
-            return self.fail(refusal.to_string(), cx);
-        }
-        self.foreign += 1;
-        cx.count("files that are no captures", 1);
-        if open::is_packed(refusal) {
-            cx.notice(refusal.to_string());
-        }
+    fn refuse(&mut self, refusal: &Refusal, cx: &mut Context<'_>) {
+        self.refused += 1;
+        cx.leave_out(refusal.to_string());
     }
 
     /// Keeps the first failure, with which the run fails at its end; reports the others as notices now. Reports the

@@ -9,7 +9,7 @@ pub enum FileKind {
     Pcapng,
     /// gzip (RFC 1952).
     Gzip,
-    /// Zstandard (RFC 8878).
+    /// Zstandard (RFC 8878). `pzstd` begins with a skippable frame, which LZ4 has, too.
     Zstd,
     /// xz.
     Xz,
@@ -47,6 +47,11 @@ impl FileKind {
             Self::Navtel => "navtel pcap",
         }
     }
+
+    /// One file, compressed, in a format that readers of captures decompress? A ZIP archive has a directory of files.
+    pub const fn is_compressed(self) -> bool {
+        matches!(self, Self::Gzip | Self::Zstd | Self::Xz | Self::Bzip2 | Self::Lz4)
+    }
 }
 
 /// The kind of a file by its first bytes; `None` if they are unknown.
@@ -60,10 +65,10 @@ pub fn sniff(first_bytes: &[u8]) -> Option<FileKind> {
         [0x0a, 0x0d, 0x0d, 0x0a, _, _, _, _, 0x1a, 0x2b, 0x3c, 0x4d, ..] => Some(FileKind::Pcapng),
         [0x0a, 0x0d, 0x0d, 0x0a, _, _, _, _, 0x4d, 0x3c, 0x2b, 0x1a, ..] => Some(FileKind::Pcapng),
         [0x1f, 0x8b, ..] => Some(FileKind::Gzip),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(FileKind::Zstd),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(FileKind::Zstd),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(FileKind::Xz),
         [b'B', b'Z', b'h', b'1'..=b'9', ..] => Some(FileKind::Bzip2),
-        [0x04, 0x22, 0x4d, 0x18, ..] => Some(FileKind::Lz4),
+        [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => Some(FileKind::Lz4),
         [b'P', b'K', 3, 4, ..] => Some(FileKind::Zip),
         [b's', b'n', b'o', b'o', b'p', 0, 0, 0, ..] => Some(FileKind::Snoop),
         [b'G', b'M', b'B', b'U', ..] => Some(FileKind::NetworkMonitor),
@@ -89,6 +94,9 @@ mod tests {
         check(b"\n\r\r\nsome text", None);
         check(&[0x1f, 0x8b], Some("gzip"));
         check(&0xfd2f_b528_u32.to_le_bytes(), Some("zstd"));
+        check(&0x184d_2a50_u32.to_le_bytes(), Some("zstd"));
+        check(&0x184d_2204_u32.to_le_bytes(), Some("lz4"));
+        check(&0x184c_2102_u32.to_le_bytes(), Some("lz4"));
         check(b"\xfd7zXZ\0\0", Some("xz"));
         check(b"BZh91AY", Some("bzip2"));
         check(b"snoop\0\0\0", Some("snoop"));

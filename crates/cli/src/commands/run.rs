@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     stats_file: Option<PathBuf>,
 
-    /// Fail (status 1) if a filter dropped, or could not read, more than a tenth of its blocks
+    /// Fail (status 1) if a filter dropped, or could not read, more than a tenth of its blocks, or a source a file
     #[arg(long)]
     strict: bool,
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     place: crate::place::PlaceArgs,
 
-    /// Errors only
+    /// Errors only, and warnings of files that could not be read
     #[arg(short, long)]
     quiet: bool,
 }
@@ -62,7 +62,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let request = args.request.read()?;
     let stop = StopFlag::new();
     // With JSON on standard error, a program reads it: print only that.
-    let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
+    let is_read_by_program = args.stats == Stats::Json && args.stats_file.is_none();
+    let quiet = args.quiet || is_read_by_program;
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
     let session = Arc::new(args.place.session().reading(source).measure(args.profile));
     let job = session.prepare(&request.source, &request.variables);
@@ -93,10 +94,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let end = outcome.as_ref().ok().map(|finished| finished.end);
     let outcome = outcome.map(drop).map_err(|error| request.tell(error));
     let measured = job.measured(&report);
+    let left_out = losses::left_out(before.0.iter().chain([&report]));
     let losses = losses::lines(before.0.iter().chain([&report]));
+    let all = [&left_out[..], &losses[..]].concat();
     let counted = match args.stats {
         Stats::Table => Some(before.text() + &report::text(&report, end)),
-        Stats::Json => Some(report::json(&report, end, &before.0, &losses)),
+        Stats::Json => Some(report::json(&report, end, &before.0, &all)),
         Stats::None => None,
     };
     match (counted, &args.stats_file) {
@@ -115,11 +118,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         saved?;
     }
-    if args.strict && !losses.is_empty() {
-        return outcome.and(Err(CommandError::Failed(losses.join("\nerror: "))));
+    if args.strict && outcome.is_ok() && !all.is_empty() {
+        return Err(CommandError::Failed(all.join("\nerror: ")));
     }
-    if !quiet {
-        losses.iter().for_each(|loss| tell!("warning: {loss}"));
+    // Without -q, what was left out was told as it came.
+    let told = if args.quiet { &left_out } else { &losses };
+    if !is_read_by_program {
+        told.iter().for_each(|line| tell!("warning: {line}"));
     }
     outcome
 }

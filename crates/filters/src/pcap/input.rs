@@ -1,16 +1,16 @@
-//! Byte streams of captures that are read, not mapped: a file, or a thread that reads an input that may stay silent.
+//! Byte streams of captures that are read, not mapped: a file, or a thread that reads an input that may stay silent or
+//! that decompresses.
 //!
-//! Reads here never block for long: an input without data returns [`io::ErrorKind::WouldBlock`]. The decompression on
-//! top passes that error on.
+//! The filters' side never blocks for long: an input without data returns [`io::ErrorKind::WouldBlock`].
 
-use flate2::bufread::MultiGzDecoder;
+use super::unpack;
+use packet::sniff::FileKind;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
-
-/// Compressed bytes per read.
-const COMPRESSED_BYTES: usize = 64 << 10;
 
 /// Bytes per read of a reading thread.
 const PIPE_BUFFER_BYTES: usize = 128 << 10;
@@ -35,25 +35,35 @@ impl Read for Input {
     }
 }
 
-/// An input with its first bytes, which were read to identify it, put back in front.
-pub(super) type Whole = io::Chain<Cursor<Vec<u8>>, Counted>;
-
 /// An input that counts the bytes read from it.
 #[derive(Debug)]
 pub(super) struct Counted {
     /// `None` after [`take`](Counted::take).
     input: Option<Input>,
-    pub(super) bytes: u64,
+    pub(super) bytes: Arc<AtomicU64>,
 }
 
 impl Counted {
     pub(super) fn new(input: Input) -> Counted {
-        Counted { input: Some(input), bytes: 0 }
+        Counted { input: Some(input), bytes: Arc::default() }
     }
 
     /// Takes the input out; `self` is then at its end.
     pub(super) fn take(&mut self) -> Counted {
-        Counted { input: self.input.take(), bytes: self.bytes }
+        Counted { input: self.input.take(), bytes: Arc::clone(&self.bytes) }
+    }
+
+    /// Puts the input's first bytes, which were read to identify it, back in front. Decompresses it, in a thread, if
+    /// `kind` is a compression: the decoders cannot pause where an input stays silent.
+    pub(super) fn unpack(mut self, first: Vec<u8>, kind: Option<FileKind>) -> io::Result<Box<dyn Read + Send>> {
+        let Some(kind) = kind.filter(|kind| kind.is_compressed()) else { return Ok(Box::new(Cursor::new(first).chain(self))) };
+        let may_be_silent = match &mut self.input {
+            Some(Input::Pipe(pipe)) => !std::mem::replace(&mut pipe.waits, true),
+            _ => false,
+        };
+        let mut unpacked = Pipe::start(move || Ok(unpack::reader(kind, Cursor::new(first).chain(self))))?;
+        unpacked.waits = !may_be_silent;
+        Ok(Box::new(unpacked))
     }
 }
 
@@ -61,54 +71,16 @@ impl Read for Counted {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let Some(input) = &mut self.input else { return Ok(0) };
         let read = input.read(space)?;
-        self.bytes += read as u64;
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
 }
 
-/// The reader of a capture's bytes.
-#[derive(Debug)]
-pub(super) enum Decoded {
-    /// Not compressed.
-    Plain(Whole),
-    /// gzip with any number of members.
-    Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
-}
-
-impl Decoded {
-    /// Puts the first bytes back and decompresses if `gzip`.
-    pub(super) fn new(first: Vec<u8>, input: Counted, gzip: bool) -> Decoded {
-        let whole = Cursor::new(first).chain(input);
-        if gzip {
-            Decoded::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BYTES, whole))))
-        } else {
-            Decoded::Plain(whole)
-        }
-    }
-
-    /// Bytes read from the input, before decompression.
-    pub(super) fn position(&self) -> u64 {
-        match self {
-            Decoded::Plain(whole) => whole.get_ref().1.bytes,
-            Decoded::Gzip(decoder) => decoder.get_ref().get_ref().get_ref().1.bytes,
-        }
-    }
-}
-
-impl Read for Decoded {
-    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Decoded::Plain(whole) => whole.read(space),
-            Decoded::Gzip(decoder) => decoder.read(space),
-        }
-    }
-}
-
-/// A buffer and the number of bytes read into it.
+/// A buffer and the number of bytes read into it; 0 at the end of the input.
 type Filled = io::Result<(Vec<u8>, usize)>;
 
-/// The filters' end of a thread that reads a pipe, terminal or socket. Such an input can stay silent for ever, and a
-/// filter blocked in a read could not be stopped. The thread ends with its input, or when this end is dropped. A thread
+/// The filters' end of a thread that reads a pipe, terminal or socket, or that decompresses. Such an input can stay
+/// silent for ever, and a filter blocked in a read could not be stopped. The thread ends with its input, or when this end is dropped. A thread
 /// that waits for input when the process ends goes with the process.
 #[derive(Debug)]
 pub(super) struct Pipe {
@@ -118,12 +90,16 @@ pub(super) struct Pipe {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
+    /// The input has ended.
+    ended: bool,
+    /// A read waits for data. For an input that is never silent, and for readers that may block.
+    waits: bool,
 }
 
 impl Pipe {
     /// Starts a thread that opens and reads an input.
     pub(super) fn start<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Pipe> {
-        // One more place than buffers, so that an error always finds one.
+        // One more place than buffers, so that an error or the end always finds one.
         let (to_reader, filled) = mpsc::sync_channel(PIPE_BUFFERS + 1);
         let (empty, to_fill) = mpsc::channel();
         for _ in 0..PIPE_BUFFERS {
@@ -136,7 +112,7 @@ impl Pipe {
                 let _ = to_reader.send(Err(error));
             }
         })?;
-        Ok(Pipe { filled, empty, buffer: Vec::new(), at: 0, end: 0 })
+        Ok(Pipe { filled, empty, buffer: Vec::new(), at: 0, end: 0, ended: false, waits: false })
     }
 
     pub(super) fn stdin() -> io::Result<Pipe> {
@@ -156,12 +132,11 @@ fn fill(mut input: impl Read, to_fill: &Receiver<Vec<u8>>, to_reader: &SyncSende
         let filled = loop {
             match input.read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(0) => return,
                 other => break other,
             }
         };
-        let failed = filled.is_err();
-        if to_reader.send(filled.map(|len| (buffer, len))).is_err() || failed {
+        let is_last = !matches!(filled, Ok(1..));
+        if to_reader.send(filled.map(|len| (buffer, len))).is_err() || is_last {
             return;
         }
     }
@@ -170,11 +145,18 @@ fn fill(mut input: impl Read, to_fill: &Receiver<Vec<u8>>, to_reader: &SyncSende
 impl Read for Pipe {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         if self.at == self.end {
-            let (buffer, end) = match self.filled.try_recv() {
+            if self.ended {
+                return Ok(0);
+            }
+            let filled =
+                if self.waits { self.filled.recv().map_err(TryRecvError::from) } else { self.filled.try_recv() };
+            let (buffer, end) = match filled {
                 Ok(filled) => filled?,
                 Err(TryRecvError::Empty) => return Err(io::ErrorKind::WouldBlock.into()),
-                Err(TryRecvError::Disconnected) => return Ok(0),
+                // It says its end, unless it panicked.
+                Err(TryRecvError::Disconnected) => return Err(io::Error::other("the thread that reads it has failed")),
             };
+            self.ended = end == 0;
             let before = std::mem::replace(&mut self.buffer, buffer);
             (self.at, self.end) = (0, end);
             if !before.is_empty() {
@@ -233,6 +215,21 @@ mod tests {
         assert_eq!(read_all(pipe).unwrap(), b"");
     }
 
+    /// A reader that panics.
+    struct Panics;
+
+    impl Read for Panics {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            panic!("as a decoder might")
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_no_end_of_input() {
+        let error = read_all(Pipe::start(|| Ok(Panics)).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "the thread that reads it has failed");
+    }
+
     #[test]
     fn what_cannot_be_opened_says_so() {
         let pipe = Pipe::path(Path::new("/nonexistent/pipe")).unwrap();
@@ -243,16 +240,17 @@ mod tests {
     fn gzip_members_follow_each_other_across_silences() {
         let (reader, mut writer) = io::pipe().unwrap();
         let input = Counted::new(Input::Pipe(Pipe::start(|| Ok(reader)).unwrap()));
+        let read = Arc::clone(&input.bytes);
         let members = [gzip(b"hello "), gzip(b""), gzip(&[7; 100_000])].concat();
         let len = members.len() as u64;
-        let mut decoded = Decoded::new(members[..5].to_vec(), input, true);
+        let mut decoded = input.unpack(members[..5].to_vec(), Some(FileKind::Gzip)).unwrap();
         assert_eq!(decoded.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let writing =
             std::thread::spawn(move || members[5..].chunks(3).for_each(|part| writer.write_all(part).unwrap()));
         let mut expected = b"hello ".to_vec();
         expected.resize(100_006, 7);
         assert_eq!(read_all(&mut decoded).unwrap(), expected);
-        assert_eq!(decoded.position(), len - 5);
+        assert_eq!(read.load(Ordering::Relaxed), len - 5);
         writing.join().unwrap();
     }
 }

@@ -17,14 +17,14 @@ const LOOK_BYTES: usize = Header::BYTES;
 const _: () = assert!(LOOK_BYTES >= SNIFF_BYTES);
 
 /// The formats that can be read, for messages.
-const ACCEPTED: &str = "pcap, pcapng, or gzip of these";
+const ACCEPTED: &str = "pcap, pcapng, or these compressed";
 
 /// The kind of an opened file.
 #[derive(Debug)]
 pub(super) enum Opened {
     Capture(File),
-    /// A gzip file, which may hold a capture.
-    Gzip(File),
+    /// A compressed file, which may hold a capture.
+    Compressed(File),
     /// Not a regular file. Its kind is known only after reading it, which may wait for ever.
     Pipe,
 }
@@ -70,7 +70,7 @@ pub(super) fn open(path: &Path, may_grow: bool) -> Result<Opened, Refusal> {
     match Reader::open(first) {
         Ok(_) => Ok(Opened::Capture(file)),
         Err(Stop::More { .. }) if may_grow => Ok(Opened::Capture(file)),
-        Err(_) if sniff(first) == Some(FileKind::Gzip) => Ok(Opened::Gzip(file)),
+        Err(_) if sniff(first).is_some_and(FileKind::is_compressed) => Ok(Opened::Compressed(file)),
         Err(stop) => Err(refuse(&name, first, stop)),
     }
 }
@@ -112,27 +112,9 @@ pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
     };
     Refusal {
         text: format!("{name} is not a capture ({ACCEPTED}): begins with{begins}{looks}"),
-        help: kind.and_then(unpacker).map(|tool| format!("`{tool} {name} | streamline run 'pcap - | ...'` reads it")),
+        help: (kind == Some(FileKind::Zip)).then(|| format!("`unzip -p {name} | streamline run 'pcap - | ...'` reads it")),
         foreign,
     }
-}
-
-/// The command that unpacks such a file to its standard output.
-fn unpacker(kind: FileKind) -> Option<&'static str> {
-    match kind {
-        FileKind::Gzip => Some("gzip -dc"),
-        FileKind::Zstd => Some("zstd -dc"),
-        FileKind::Xz => Some("xz -dc"),
-        FileKind::Bzip2 => Some("bzip2 -dc"),
-        FileKind::Lz4 => Some("lz4 -dc"),
-        FileKind::Zip => Some("unzip -p"),
-        _ => None,
-    }
-}
-
-/// Was the file refused because it is packed? It may hold captures.
-pub(super) fn is_packed(refusal: &Refusal) -> bool {
-    refusal.help.is_some()
 }
 
 #[cfg(test)]
@@ -147,13 +129,13 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let opened = open(&path, false).map(|opened| match opened {
                 Opened::Capture(_) => "capture",
-                Opened::Gzip(_) => "gzip",
+                Opened::Compressed(_) => "compressed",
                 Opened::Pipe => "pipe",
             });
             let text = |refusal: Refusal| refusal.text.split_once("/x ").unwrap().1.to_string();
             assert_eq!(opened.map_err(text), expected.map_err(str::to_string));
         };
-        let foreign = |rest: &str| format!("is not a capture (pcap, pcapng, or gzip of these): begins with {rest}");
+        let foreign = |rest: &str| format!("is not a capture ({ACCEPTED}): begins with {rest}");
         let mut header = Vec::new();
         let link = packet::LinkType::ETHERNET;
         packet::pcap_file::write_header(&mut header, link, 100, packet::pcap_file::Resolution::Nanoseconds);
@@ -162,8 +144,10 @@ mod tests {
         header[4] = 1;
         check(&header, Err("cannot be read: archaic pcap format, before version 2"));
         check(b"", Err("is empty: not a capture"));
-        check(b"\x1f\x8b\x08\0", Ok("gzip"));
-        check(b"\x28\xb5\x2f\xfd\0\0\0\0\0", Err(&foreign("28 b5 2f fd 00 00 00 00, looks like zstd")));
+        for magic in [&b"\x1f\x8b\x08\0"[..], b"\x28\xb5\x2f\xfd\0\0\0\0\0", b"\xfd7zXZ\0\0", b"BZh91AY", b"\x04\x22\x4d\x18"] {
+            check(magic, Ok("compressed"));
+        }
+        check(b"PK\x03\x04\x14\0", Err(&foreign("50 4b 03 04 14 00, looks like zip")));
         check(b"hello\n", Err(&foreign("68 65 6c 6c 6f 0a, looks like text")));
         check(b"\x7fELF", Err(&foreign("7f 45 4c 46")));
         assert!(matches!(open(Path::new("/dev/null"), false), Ok(Opened::Pipe)));

@@ -4,18 +4,20 @@
 //! Reading the next chunk reuses memory: by then all filters are done with the frames given before. Blocks that a
 //! filter holds are kept.
 
-use super::input::{Counted, Decoded, Input};
-use super::open::refuse;
+use super::input::{Counted, Input};
+use super::open::{Refusal, refuse};
 use super::scan::{Next, Scanner};
-use super::{Ending, Step};
+use super::{Ending, Step, unpack};
 use crate::parts::system::reason;
 use base::limits::BLOCK_BYTES;
 use buffer::{Descriptor, Interface, SegmentId, ViewId};
 use filter::Context;
 use packet::capture::Stop;
 use packet::pcap_file::Header;
-use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
+use packet::sniff::{SNIFF_BYTES, sniff};
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes per chunk.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -27,6 +29,12 @@ pub(super) struct Streamed {
     /// The view that chunks are appended through. Frames have views of their own.
     chunks: ViewId,
     stage: Stage,
+    /// Bytes read from the input, before decompression.
+    read: Arc<AtomicU64>,
+    compressed: bool,
+    /// How the capture in a compressed input ended before its input. The rest is read for its checksums: they tell
+    /// whether the compressed data is damaged, too.
+    early: Option<Ending>,
     /// `None` until the header has been read.
     scanner: Option<Scanner>,
     /// The chunk being scanned, and the position in it.
@@ -46,8 +54,8 @@ pub(super) struct Streamed {
 enum Stage {
     /// Gathering its first bytes, to see whether it is compressed.
     First(Vec<u8>, Counted),
-    /// Identified.
-    Known(Decoded),
+    /// Identified: its bytes, decompressed.
+    Known(Box<dyn Read + Send>),
 }
 
 impl Streamed {
@@ -59,11 +67,15 @@ impl Streamed {
             cx.rings.recycle(segment);
             return None;
         };
+        let input = Counted::new(input);
         Some(Streamed {
             name,
             segment,
             chunks,
-            stage: Stage::First(Vec::new(), Counted::new(input)),
+            read: Arc::clone(&input.bytes),
+            stage: Stage::First(Vec::new(), input),
+            compressed: false,
+            early: None,
             scanner: None,
             chunk: chunks.block(0, 0),
             at: 0,
@@ -76,10 +88,7 @@ impl Streamed {
 
     /// Bytes read from the input, before decompression.
     pub(super) fn position(&self) -> u64 {
-        match &self.stage {
-            Stage::First(_, input) => input.bytes,
-            Stage::Known(decoded) => decoded.position(),
-        }
+        self.read.load(Ordering::Relaxed)
     }
 
     /// The memory that the frames lie in.
@@ -89,6 +98,34 @@ impl Streamed {
 
     /// Gives up to a batch of frames. `follow`: the input may still grow.
     pub(super) fn pull(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
+        if self.early.is_some() {
+            return self.read_rest();
+        }
+        match self.scan(follow, cx) {
+            Step::End(ending @ (Ending::Damaged(_) | Ending::Another(_) | Ending::Failed(_))) if self.compressed => {
+                self.early = Some(ending);
+                Step::Given
+            }
+            step => step,
+        }
+    }
+
+    /// Reads a piece of what follows the end of the capture.
+    fn read_rest(&mut self) -> Step {
+        if let (false, Stage::Known(input)) = (self.ended, &mut self.stage) {
+            match input.read(&mut vec![0; CHUNK_BYTES]) {
+                Ok(1..) => {}
+                Err(error) if is_pause(&error) => return Step::Waiting,
+                Ok(0) => self.ended = true,
+                Err(error) => (self.ended, self.error) = (true, Some(error)),
+            }
+            return Step::Given;
+        }
+        let early = self.early.take().unwrap_or(Ending::Whole);
+        Step::End(self.error.take().filter(unpack::is_damage).map_or(early, |error| Ending::Cut(reason(&error))))
+    }
+
+    fn scan(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
         loop {
             let window = cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default();
             if window.len() < self.need {
@@ -144,13 +181,13 @@ impl Streamed {
         if let Some(step) = self.identify(follow) {
             return step;
         }
-        let Stage::Known(decoded) = &mut self.stage else { return Step::Waiting };
+        let Stage::Known(input) = &mut self.stage else { return Step::Waiting };
         // Compressed data has its own end.
-        let follow = follow && matches!(decoded, Decoded::Plain(_));
+        let follow = follow && !self.compressed;
         self.carry.extend_from_slice(cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default());
         (self.chunk.len, self.at) = (0, 0);
         if !self.ended {
-            match gather(self.need, &mut self.carry, decoded) {
+            match gather(self.need, &mut self.carry, input) {
                 Gathered::Enough => {}
                 Gathered::Pause => return Step::Waiting,
                 Gathered::End if follow => return Step::Waiting,
@@ -165,7 +202,7 @@ impl Streamed {
         let appended = cx.rings.append(self.chunks, room, |space| {
             let (front, space) = space.split_at_mut(carry.len());
             front.copy_from_slice(carry);
-            let read = if ended { Ok(0) } else { decoded.read(space) };
+            let read = if ended { Ok(0) } else { input.read(space) };
             (carry.len() + read.as_ref().map_or(0, |bytes| *bytes), read)
         });
         let Some((chunk, read)) = appended else { return Step::End(Ending::Failed("it has no ring".into())) };
@@ -189,17 +226,21 @@ impl Streamed {
             Gathered::Enough | Gathered::End => {}
             Gathered::Failed(error) => (self.ended, self.error) = (true, Some(error)),
         }
-        let gzip = sniff(first) == Some(FileKind::Gzip);
-        let (first, input) = (std::mem::take(first), input.take());
-        self.stage = Stage::Known(Decoded::new(first, input, gzip));
+        let kind = sniff(first).filter(|kind| kind.is_compressed());
+        self.compressed = kind.is_some();
+        match input.take().unpack(std::mem::take(first), kind) {
+            Ok(input) => self.stage = Stage::Known(input),
+            Err(error) => return Some(Step::End(Ending::Failed(reason(&error)))),
+        }
         None
     }
 
     /// How the capture ends, with `rest` left over.
     fn ending(&mut self, rest: &[u8]) -> Ending {
         match (self.error.take(), &self.scanner) {
-            (Some(error), Some(_)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Ending::Cut("its compressed data ends early".into())
+            (Some(error), Some(_)) if unpack::is_damage(&error) => Ending::Cut(reason(&error)),
+            (Some(error), None) if unpack::is_damage(&error) => {
+                Ending::Refused(Refusal::new(format!("{}: {}", self.name, reason(&error))))
             }
             (Some(error), _) => Ending::Failed(reason(&error)),
             (None, Some(scanner)) => scanner.finish(rest).map_or_else(Ending::Damaged, |()| Ending::Whole),
