@@ -22,15 +22,29 @@ pub struct Encapsulation {
     /// Its ether type: 0x0800, 0x86dd, 0x0806 ... Other numberings are translated. 0: the protocol has no ether type
     /// (spanning tree, PPP control ...).
     pub ether_type: u16,
-    /// Number of VLAN tags.
+    /// Number of VLANs. A tag with identifier 0 names none (IEEE 802.1Q, 9.6); it counts only where no tag names one.
     pub vlan_count: u8,
     /// Number of MPLS labels.
     pub mpls_count: u8,
-    /// VLAN identifiers of the two outermost tags, outermost first; 0 without a tag.
+    /// Identifiers of the two outermost VLANs, outermost first; 0 without a VLAN.
     pub vlan_ids: [u16; 2],
     /// End of the network packet if a header in front of it gives its length (PPPoE). Bytes behind it are padding,
     /// whatever the packet itself says.
     pub limit: Option<u32>,
+}
+
+impl Encapsulation {
+    #[inline]
+    fn add_vlan(&mut self, id: u16) {
+        // Priority tags alone count as one, which the first VLAN replaces.
+        let before = if self.vlan_ids[0] == 0 { 0 } else { self.vlan_count };
+        self.vlan_count = if id == 0 { self.vlan_count.max(1) } else { before + 1 };
+        if id != 0
+            && let Some(place) = self.vlan_ids.get_mut(usize::from(before))
+        {
+            *place = id;
+        }
+    }
 }
 
 /// The VLAN identifiers of a frame.
@@ -41,7 +55,7 @@ pub struct Vlans {
 }
 
 impl Vlans {
-    /// `count` tags, with the identifiers of the two outermost, outermost first.
+    /// `count` VLANs, with the identifiers of the two outermost, outermost first. A single 0 is a priority tag.
     #[inline]
     pub const fn new(count: u8, [first, second]: [u16; 2]) -> Vlans {
         let ids = match count {
@@ -52,7 +66,7 @@ impl Vlans {
         Vlans { count, ids }
     }
 
-    /// Number of tags.
+    /// Number of VLANs, or 1 for priority tags alone.
     #[inline]
     pub const fn count(self) -> u8 {
         self.count
@@ -62,6 +76,12 @@ impl Vlans {
     #[inline]
     pub fn ids(&self) -> &[u16] {
         &self.ids[..usize::from(self.count).min(self.ids.len())]
+    }
+
+    /// The VLANs that a receiver tells apart: none for priority tags alone, which say a priority and no VLAN.
+    #[inline]
+    pub fn named(self) -> Vlans {
+        if self.ids[0] == 0 { Vlans::default() } else { self }
     }
 
     /// The outermost identifier.
@@ -187,10 +207,7 @@ impl Walk<'_> {
                 | ethernet::OLD_VLAN_2
                 | ethernet::OLD_VLAN_3 => {
                     let [control, inner] = pair_at(bytes, *offset).ok_or(CUT)?;
-                    if let Some(id) = found.vlan_ids.get_mut(usize::from(found.vlan_count)) {
-                        *id = control & 0x0fff;
-                    }
-                    found.vlan_count += 1;
+                    found.add_vlan(control & 0x0fff);
                     *offset += 4;
                     Layer::EtherType(inner)
                 }

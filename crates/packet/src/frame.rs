@@ -66,9 +66,9 @@ pub struct Frame {
     pub payload_wire_len: u32,
     /// 0x0800 or 0x86dd.
     pub ether_type: u16,
-    /// VLAN identifiers of the two outermost tags, outermost first.
+    /// Identifiers of the two outermost VLANs, outermost first.
     pub vlan_ids: [u16; 2],
-    /// Number of VLAN tags.
+    /// Number of VLANs: see [`Encapsulation::vlan_count`].
     pub vlan_count: u8,
     /// Number of MPLS labels.
     pub mpls_count: u8,
@@ -483,6 +483,11 @@ mod tests {
         check(&[[0x81, 0, 0xe0, 6]], 1, [6, 0]);
         check(&[[0x88, 0xa8, 0, 1], [0x81, 0, 0, 10]], 2, [1, 10]);
         check(&[[0x91, 0, 0, 1], [0x81, 0, 0, 2], [0x81, 0, 0, 3]], 3, [1, 2]);
+        let priority = [0x81, 0, 0xe0, 0];
+        check(&[priority], 1, [0, 0]);
+        check(&[priority; 2], 1, [0, 0]);
+        check(&[priority, [0x81, 0, 0, 6], priority, [0x81, 0, 0, 7]], 2, [6, 7]);
+        check(&[[0x81, 0, 0, 1], [0x81, 0, 0, 2], priority, [0x81, 0, 0, 3], priority], 3, [1, 2]);
         let flood = [ADDRESSES, &[0x81, 0, 0, 1].repeat(40), &[8, 0], &packet_4()].concat();
         assert_eq!(read(LinkType::ETHERNET, &flood), Err(Malformed::TooManyEncapsulations));
     }

@@ -159,7 +159,7 @@ impl Fragments {
         self.count_oddities(block, frame, cx);
         let key = Key {
             scope,
-            vlans: frame.vlans(),
+            vlans: frame.vlans().named(),
             source: frame.source,
             target: frame.target,
             identification: fragment.identification,

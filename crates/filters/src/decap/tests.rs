@@ -229,6 +229,9 @@ fn what_keeps_fragments_apart() {
     let in_vlan = run(&[tagged(3, &first), tagged(3, &last)], &[]);
     assert_eq!(in_vlan.blocks[0].bytes.len(), whole.len() + 4);
     assert!(run(&[tagged(3, &first), tagged(4, &last)], &[]).blocks.is_empty());
+    // A priority tag names no VLAN.
+    assert_eq!(run(&[first.clone(), tagged(0, &last)], &[]).blocks.len(), 1);
+    assert_eq!(run(&[tagged(3, &first), tagged(0, &tagged(3, &last))], &[]).blocks.len(), 1);
     assert!(run(&[vxlan(3, &first), vxlan(4, &last)], &[]).blocks.is_empty());
 }
 

@@ -74,6 +74,28 @@ fn what_a_receiver_refuses_passes_where_that_was_chosen() {
     check(&conversation, &[("fail", "open")], 5, &[]);
 }
 
+/// A receiver takes a priority tag off and reads on (IEEE 802.1Q, 9.6).
+#[test]
+fn a_priority_tag_does_not_hide_half_of_an_attack() {
+    let tagged = |id: u8, frame: &[u8]| [&frame[..12], &[0x81, 0, 0xe0, id], &frame[12..]].concat();
+    let ended = [("stopped by a rule", 1)];
+    for (one, other) in [(&[0][..], &[][..]), (&[], &[0]), (&[0, 0], &[0]), (&[5], &[5, 0]), (&[0, 5], &[5, 0, 0])] {
+        let mut conversation = talk();
+        conversation.send(0, b"att").send(0, b"ack");
+        for (frame, ids) in conversation.frames.iter_mut().rev().zip([one, other]) {
+            frame.1 = ids.iter().rev().fold(frame.1.clone(), |frame, id| tagged(*id, &frame));
+        }
+        // Where the halves are in a VLAN, so is the handshake.
+        if one.iter().chain(other).any(|id| *id > 0) {
+            conversation.frames[..3].iter_mut().for_each(|frame| frame.1 = tagged(5, &frame.1));
+        }
+        check(&conversation, &[], 4, &ended);
+    }
+    let [first, last] = fragments::halves(b"an attack!");
+    let frames = [first, tagged(0, &last)];
+    fragments::check_frames(&frames, 1, &ended);
+}
+
 /// A frame with more headers than are read could hide a segment that its receiver accepts.
 #[test]
 fn headers_that_are_not_read_to_the_end_do_not_pass() {

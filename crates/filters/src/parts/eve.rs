@@ -109,6 +109,7 @@ pub(crate) fn flow_id(facts: &StreamFacts) -> u64 {
 pub(crate) fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option<&Tunnels>) -> u64 {
     // The start tells successive connections with the same addresses and ports apart; VLANs and tunnels tell
     // simultaneous ones apart.
+    let vlans = vlans.named();
     let vlans = vlans.ids().iter().map(|id| 1 + u64::from(*id));
     let tunnels = tunnels.map_or(0, |tunnels| {
         let bytes = tunnels.bytes().iter();
@@ -165,7 +166,8 @@ mod tests {
         let turned = StreamFacts { flow: facts(6, 5).flow.reversed(), ..facts(6, 5) };
         assert_eq!(one, flow_id(&turned));
         assert_ne!(one, flow_id(&facts(6, 6)));
-        assert_ne!(one, flow_id(&StreamFacts { vlans: Vlans::new(1, [0, 0]), ..facts(6, 5) }));
+        assert_ne!(one, flow_id(&StreamFacts { vlans: Vlans::new(1, [1, 0]), ..facts(6, 5) }));
+        assert_eq!(one, flow_id(&StreamFacts { vlans: Vlans::new(1, [0, 0]), ..facts(6, 5) }));
         assert!(one < 1 << 53);
     }
 }

@@ -114,6 +114,7 @@ impl Origins {
     /// The scope of a flow: a number that tells flows of the same addresses and ports apart; 0: no tunnel and VLAN.
     #[inline]
     pub fn scope(&self, origin: Origin, vlans: Vlans) -> u64 {
+        let vlans = vlans.named();
         if vlans.count() == 0 || !self.vlans {
             return origin.tunnel;
         }
@@ -178,6 +179,7 @@ mod tests {
         let tagged = scopes(&mut apart, Vlans::new(1, [7, 0]));
         assert!(tagged.iter().all(|scope| ![none, one, other, twice].contains(scope)));
         assert_ne!(tagged, scopes(&mut apart, Vlans::new(2, [7, 0])));
+        assert_eq!(scopes(&mut apart, Vlans::new(1, [0, 0])), [none, one, same, other, twice], "a priority is no VLAN");
         let mut joined = origins(&[("tunnel", "ignore"), ("vlan", "ignore")]);
         assert_eq!(scopes(&mut joined, Vlans::new(1, [7, 0])), [0; 5]);
     }

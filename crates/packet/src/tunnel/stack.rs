@@ -63,7 +63,8 @@ impl Layer {
     /// The part of the layer that both directions share.
     fn undirected(self) -> Layer {
         let addresses = self.addresses.map(|(one, other)| if one <= other { (one, other) } else { (other, one) });
-        Layer { addresses, id: self.id.filter(|_| self.kind.has_one_id()), ..self }
+        let id = self.id.filter(|_| self.kind.has_one_id());
+        Layer { addresses, id, vlans: self.vlans.named(), ..self }
     }
 }
 
@@ -221,6 +222,8 @@ mod tests {
             let other = key(&[Layer { id: Some(1000), ..layer }]);
             assert_eq!(key(&[layer]) == other, matches!(layer.kind, Kind::Gtp | Kind::Ip), "{layer:?}");
             assert_ne!(key(&[layer]), key(&[Layer { vlans: Vlans::new(1, [999, 0]), ..layer }]));
+            let tagged = |count| key(&[Layer { vlans: Vlans::new(count, [0, 0]), ..layer }]);
+            assert_eq!(tagged(0), tagged(1));
         }
     }
 

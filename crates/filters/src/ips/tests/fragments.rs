@@ -24,8 +24,14 @@ fn datagram(text: &[u8; 10]) -> Vec<u8> {
     [&[0, 9, 0, 9, 0, 18, 0, 0][..], text].concat()
 }
 
+/// The same in two fragments.
+pub(super) fn halves(text: &[u8; 10]) -> [Vec<u8>; 2] {
+    let text = datagram(text);
+    [fragment(1, 7, 0, true, &text[..16]), fragment(1, 7, 16, false, &text[16..])]
+}
+
 /// Frames at one time. `passed`: number of frames; `ended`: number of frames by reason.
-fn check_frames(frames: &[Vec<u8>], passed: u64, ended: &[(&str, u64)]) -> Outcome {
+pub(super) fn check_frames(frames: &[Vec<u8>], passed: u64, ended: &[(&str, u64)]) -> Outcome {
     let frames: Vec<_> = frames.iter().map(|frame| (1_000, frame.clone())).collect();
     let outcome = through(&frames, DATAGRAM_RULES, &[]);
     let counters = outcome.counters("ips");
@@ -68,7 +74,7 @@ fn a_fragment_over_many_holes_does_not_hide_what_passed() {
 #[test]
 fn a_stopped_datagram_stays_stopped() {
     let text = datagram(b"an attack!");
-    let [first, last] = [fragment(1, 7, 0, true, &text[..16]), fragment(1, 7, 16, false, &text[16..])];
+    let [first, last] = halves(b"an attack!");
     let ended = [("of a stopped packet", 3), ("stopped by a rule", 1)];
     let frames = [first.clone(), last.clone(), last.clone(), first.clone(), last.clone()];
     check_frames(&frames, 1, &ended);
