@@ -20,7 +20,9 @@ use crate::rules::inspector::{FragmentEvent, Inspector, Met};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
+use crate::tcp::URGENT;
 use crate::tcp::refusal::Checksums;
+use crate::tcp::urgent::Urgent;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
@@ -43,7 +45,10 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
          \n\
          fail=closed drops frames that cannot be judged: segments and fragments that a receiver refuses as well, and packets whose \
          rules took too much work. fail=open lets them pass. dropped=reset tells both ends of a stopped TCP connection by resets; \
-         a `reject` rule does in any case. What passes goes along `|!`, where the request says so.",
+         a `reject` rule does in any case.\n\n\
+         Streams are without urgent bytes, as Linux gives them to a program that does not ask for them. Where that depends on when the \
+         program reads, as for the second urgent byte of a connection, fail=closed drops the segment. `urgent=inline` is for servers that \
+         keep these bytes in the stream. What passes goes along `|!`, where the request says so.",
     )
     .params(&[
         Param::new("rules", ParamType::Text, "file of rules").required().main(),
@@ -55,6 +60,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "answer to the ends of a stopped connection")
             .default("silent"),
         Param::new("devices", ParamType::List, "between which it is, and where resets go out; those of the bridge if not given"),
+        URGENT.default("oob"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -80,14 +86,16 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     // A bridge has completed all checksums, so a frame with an open one is wrong and its receiver drops it.
     let checksums = if params.list("devices").is_empty() { Checksums::Auto } else { Checksums::Yes };
     // A frame with doubtful data would pass before its data counts, so the inspector holds no data in doubt.
-    let settings = Settings { keep_given, checksums, doubts: false, ..Settings::default() };
+    let is_closed = params.text("fail") != Some("open");
+    let urgent = Urgent::of(params.text(URGENT.key), is_closed);
+    let settings = Settings { keep_given, checksums, urgent, doubts: false, ..Settings::default() };
     let mut decap = decap::usual()?;
     decap.refuse_newcomers();
     Ok(Instance::filter(Ips {
         inspector: Inspector::with(Arc::new(set), Origins::new(params).between(params.list("devices")), settings),
         decap,
         links: Links::default(),
-        is_closed: params.text("fail") != Some("open"),
+        is_closed,
         resets_all: params.text("dropped") == Some("reset"),
         reloaded: Reloaded::new("rules", params)?,
         resets: Resets::open(params.list("devices"))?,

@@ -48,6 +48,8 @@ mod websocket;
 use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
 use crate::parts::select::Links;
+use crate::tcp::URGENT;
+use crate::tcp::urgent::Urgent;
 use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
 use filter::kind::Example;
@@ -71,6 +73,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          from alerting.\n\n\
          Rules see frames as they came, and also the packets inside of tunnels and those that fragments make, as `decap` does without \
          parameters; `decap=no` leaves that out.\n\n\
+         Streams are without urgent bytes, as Linux gives them to a program that does not ask for them; `urgent=inline` keeps them.\n\n\
          Thresholds, bits of hosts, fragments and announced FTP transfers concern several flows, so one thread runs all rules, \
          whatever `workers` is.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
@@ -84,6 +87,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         Param::new("decap", ParamType::Flag, "look into tunnels, and at packets put together from fragments").default("yes"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("payload", ParamType::Flag, "add to alerts what rules looked at, and the packet").default("no"),
+        URGENT.default("oob"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -155,7 +159,8 @@ fn told(path: &str, mistakes: &[Mistake]) -> String {
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
-    let mut inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    let urgent = Urgent::of(params.text(URGENT.key), false);
+    let mut inspector = Inspector::new(Arc::new(set), Origins::new(params), urgent);
     if params.flag("payload") {
         inspector.show_bytes();
     }

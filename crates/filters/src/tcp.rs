@@ -10,6 +10,7 @@
 //! - `tcp/refusal.rs` — segments that the receiver would drop; `tcp/doubt.rs` — what becomes of their data.
 //! - `tcp/connection.rs`, `tcp/direction.rs` — the state of a connection and of each of its directions.
 //! - `tcp/held.rs` — early data; `tcp/given.rs` — the latest data given; `tcp/piece.rs` — the pieces of both.
+//! - `tcp/urgent.rs` — bytes that the receiver's program reads apart from the others.
 //! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` reports.
 
 pub(crate) mod assembler;
@@ -25,6 +26,7 @@ mod piece;
 pub(crate) mod refusal;
 pub(crate) mod segment;
 mod syn_data;
+pub(crate) mod urgent;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +43,7 @@ use packet::malformed::Malformed;
 use program::Predicate;
 use refusal::{CHECKSUMS, Checksums};
 use segment::Segment;
+use urgent::Urgent;
 
 /// What `tcp` is.
 pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte streams", make)
@@ -55,7 +58,8 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
          ACK or beyond the window, and resets that do not stand where the receiver is (RFC 5961). But where the receiver acknowledges such \
          bytes and nothing better came, they count: then the capture is at fault. A checksum is wrong only if its sender has shown a right one, and \
          not if a device was to finish it; `checksum=yes` drops those, too, and `checksum=no` looks at none. `check=no` takes all the \
-         others. Data of a SYN counts if the answer acknowledges it. `urgent=oob` leaves urgent bytes out, as most servers do.\n\n\
+         others. Data of a SYN counts if the answer acknowledges it. `urgent=oob` leaves urgent bytes out, \
+         as Linux does for a program that reads at once and does not ask for them.\n\n\
          Bytes that the capture lacks \
          become a gap: the next block says how many are missing. They are given up on when their receiver has \
          acknowledged them and `gap-wait` has passed, when the connection ends, and when more is held than `memory` \
@@ -85,8 +89,7 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
         policy::OF_NETWORK,
         CHECKSUM,
         CHECK,
-        Param::new("urgent", ParamType::Choice(&["inline", "oob"]), "keep urgent bytes in the stream, or leave them out")
-            .default("inline"),
+        URGENT.default("inline"),
         Param::new("recall", ParamType::Size, "compare what is sent again with this many bytes that were given")
             .default("0"),
         origin::TUNNEL,
@@ -130,7 +133,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         idle: params.number("timeout").unwrap_or(default.idle),
         gap_wait: params.number("gap-wait").unwrap_or(default.gap_wait),
         memory: params.number("memory").unwrap_or(default.memory),
-        urgent_inline: params.text("urgent") != Some("oob"),
+        urgent: Urgent::of(params.text(URGENT.key), false),
         ..settings(params)?
     };
     Ok(with(settings, Origins::new(params)))
@@ -146,6 +149,10 @@ pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
         ..Settings::default()
     })
 }
+
+/// Are urgent bytes part of the stream? Each filter has its default.
+pub(crate) const URGENT: Param =
+    Param::new("urgent", ParamType::Choice(&["inline", "oob"]), "keep urgent bytes in the stream, or leave them out");
 
 /// How wrong checksums are handled.
 pub(crate) const CHECKSUM: Param =

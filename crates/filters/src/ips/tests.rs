@@ -2,6 +2,7 @@
 
 mod around;
 mod fragments;
+mod urgent;
 
 use super::KIND;
 use std::io::Write;

@@ -15,6 +15,7 @@ use crate::parts::transport::Refusal;
 use crate::tcp::assembler::{Assembler, Settings};
 use crate::tcp::refusal::Checksums;
 use crate::tcp::segment::Segment;
+use crate::tcp::urgent::Urgent;
 use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
 use packet::Flow;
@@ -80,9 +81,9 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    pub fn new(set: Arc<RuleSet>, origins: Origins) -> Inspector {
+    pub fn new(set: Arc<RuleSet>, origins: Origins, urgent: Urgent) -> Inspector {
         // Do not check checksums: captures often have packets from before the network card computed them.
-        Inspector::with(set, origins, Settings { checksums: Checksums::No, ..Settings::default() })
+        Inspector::with(set, origins, Settings { checksums: Checksums::No, urgent, ..Settings::default() })
     }
 
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {

@@ -119,6 +119,7 @@ fn stamp(path: &str) -> Stamp {
 mod tests {
     use super::*;
     use crate::parts::origin::Origins;
+    use crate::tcp::urgent::Urgent;
     use testkit::Chain;
 
     /// A filter whose watching thread ended early.
@@ -128,7 +129,7 @@ mod tests {
         while !thread.as_ref().is_some_and(JoinHandle::is_finished) {
             std::thread::yield_now();
         }
-        let inspector = Inspector::new(Arc::new(set), Origins::new(params));
+        let inspector = Inspector::new(Arc::new(set), Origins::new(params), Urgent::default());
         Ok(Instance::filter(Orphan { inspector, reloaded: Reloaded { slot: Arc::default(), thread } }))
     });
 

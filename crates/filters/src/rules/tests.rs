@@ -48,6 +48,27 @@ fn contents_lie_across_segments() {
 }
 
 #[test]
+fn contents_with_a_place_are_looked_for_in_each_segment_and_at_the_start_of_the_stream() {
+    let check = |rule: &str, pieces: &[&[u8]], count: usize| {
+        let rule = format!("alert {rule} sid:1;)");
+        assert_eq!(alerts(&run(&rule, &connection(pieces))).len(), count, "{rule} {pieces:?}");
+    };
+    let records: [&[u8]; 4] = [b"    HELLO", b"    BAD one", b"    ok", b"    BAD two"];
+    check("tcp any any -> any any (content:\"BAD\"; depth:8;", &records, 2);
+    check("tcp any any -> any any (content:\"BAD\"; offset:4; depth:3;", &records, 2);
+    check("tcp any any -> any any (flow:established,to_server; content:\"    \"; startswith; content:\"BAD\";", &records, 2);
+    check("ip any any -> any any (content:\"BAD\"; depth:8; content:\"two\"; distance:1; within:3;", &records, 1);
+    check("tcp any any -> any any (content:!\"B\"; offset:4; depth:1; pcre:\"/^ +[a-z]/\";", &records, 1);
+    // In the stream, also where it is cut; and once for one packet.
+    check("tcp any any -> any any (content:\"BAD\"; depth:3;", &[b"B", b"A", b"D"], 1);
+    check("tcp any any -> any any (content:\"BAD\"; depth:3;", &[b"BAD"], 1);
+    // A place behind the start of the stream is not the place in a segment.
+    check("tcp any any -> any any (content:\"BAD\"; offset:20; depth:10;", &records, 0);
+    check("tcp-stream any any -> any any (content:\"BAD\"; depth:8;", &records, 0);
+    check("tcp any any -> any any (flow:only_stream; content:\"BAD\"; depth:8;", &records, 0);
+}
+
+#[test]
 fn a_request_alerts_once_however_it_is_cut() {
     let rules = "alert http any any -> any any (http.method; content:\"POST\"; http.uri; content:\"/a b\"; endswith; http.host; \
                  content:\"example.org\"; http.request_body; content:\"secret\"; sid:1;)\n\

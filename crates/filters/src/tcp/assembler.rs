@@ -23,6 +23,7 @@ use super::order::{drop_held, lane, piece_of};
 use super::piece::Lane;
 use super::refusal::Checksums;
 use super::segment::{Checksum, Segment};
+use super::urgent::Urgent;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::policy::Policies;
 use base::limits::{
@@ -55,8 +56,7 @@ pub(crate) struct Settings {
     pub checksums: Checksums,
     /// Leave out segments that the receiver would drop; `checksums` is separate.
     pub check: bool,
-    /// Urgent bytes stay in the stream.
-    pub urgent_inline: bool,
+    pub urgent: Urgent,
     /// `true`: data that its receiver should have dropped waits in doubt until the receiver shows that it took it.
     /// `false`, for a filter between the two ends (`ips`): such data is dropped at once. That filter also drops data
     /// that finds no room, and retransmissions of forgotten data, because making room would forget bytes that passed.
@@ -80,7 +80,7 @@ impl Default for Settings {
             policies: Policies::default(),
             checksums: Checksums::default(),
             check: true,
-            urgent_inline: true,
+            urgent: Urgent::default(),
             doubts: true,
             keep_given: 0,
             conflicts: false,
@@ -257,7 +257,10 @@ impl Assembler {
                 self.answer_syn_data(slot, 1 - side, segment.acknowledgment, cx);
             }
         }
-        let outcome = if segment.span > 0 { self.data(slot, side, segment, frame, cx) } else { Ok(()) };
+        let outcome = match segment.span {
+            0 => self.point_without_data(slot, side, segment, frame, cx),
+            _ => self.data(slot, side, segment, frame, cx),
+        };
         if segment.flags.fin() && outcome.is_ok() {
             self.fin(slot, side, segment, cx);
         }

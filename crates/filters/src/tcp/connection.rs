@@ -136,7 +136,7 @@ impl Connection {
     pub fn calm_down(&mut self) {
         let quiet = self.phase == Phase::Open
             && self.successor.is_none()
-            && self.directions.iter().all(|it| it.fin.is_none() && it.held == 0 && it.doubtful == 0);
+            && self.directions.iter().all(|it| it.is_quiet());
         let [client, server] = &self.directions;
         let begun =
             |direction: &Direction| direction.start == Start::Known && (direction.confirmed || direction.has_data());

@@ -55,6 +55,8 @@ pub(super) struct Direction {
     pub first: u64,
     /// Position of its FIN, one past its last byte.
     pub fin: Option<u64>,
+    /// Position of the newest urgent byte; 0: there was none. It waits while it is not before `next`.
+    pub urgent: u64,
     /// Bytes missing before `next` that no block has reported yet.
     lost: u64,
     /// When the hole at `next` opened, by the clock, ns; valid while something is held.
@@ -148,6 +150,11 @@ impl Direction {
         self.next.max(self.fin.map_or(0, |fin| fin + 1))
     }
 
+    /// Does nothing wait, nor an end come?
+    pub fn is_quiet(&self) -> bool {
+        self.fin.is_none() && self.held == 0 && self.doubtful == 0 && self.urgent < self.next.max(1)
+    }
+
     /// Has it given or held anything?
     pub fn has_data(&self) -> bool {
         self.opened || self.held > 0 || self.lost > 0
@@ -212,7 +219,19 @@ impl Direction {
         }
     }
 
-    /// Gives the next piece.
+    /// Gives the next piece, without an urgent byte that waits.
+    pub fn give_around_urgent(&mut self, piece: &Piece, class: Class, out: &mut Vec<Descriptor>) {
+        let at = self.urgent;
+        if !piece.has(at) {
+            return self.give(piece, class, out);
+        }
+        let aside = Piece::aside(at, at + 1, piece.block);
+        for part in [piece.between(piece.start, at), aside, piece.between(at + 1, piece.end)] {
+            self.give(&part, class, out);
+        }
+    }
+
+    /// Gives the next piece, where no urgent byte waits.
     #[inline(always)]
     pub fn give(&mut self, piece: &Piece, class: Class, out: &mut Vec<Descriptor>) {
         debug_assert_eq!(piece.start, self.next);

@@ -64,7 +64,7 @@ impl Assembler {
         let taken = self.doubtful.take_first(lane(slot, side), until, cx.rings, |piece| {
             let end = piece.end.min(sound);
             if own.next < end {
-                own.give(&piece.between(own.next, end), class, out);
+                own.give_around_urgent(&piece.between(own.next, end), class, out);
             }
         });
         own.doubtful = own.doubtful.saturating_sub(taken as u16);
@@ -90,7 +90,7 @@ impl Assembler {
                 if start < end && (end <= own.acked || !own.acknowledged) {
                     missing += start - own.next;
                     own.skip_to(start);
-                    own.give(&piece.between(start, end), class, out);
+                    own.give_around_urgent(&piece.between(start, end), class, out);
                     given += end - start;
                 }
             });

@@ -11,7 +11,6 @@ use crate::parts::flow_table::Slot;
 use crate::parts::policy::Policy;
 use base::limits::TCP_COMPARED_PIECES;
 use filter::prelude::*;
-use packet::tcp::Flags as TcpFlags;
 use std::net::IpAddr;
 
 /// A direction of a connection in the table.
@@ -61,11 +60,9 @@ impl Assembler {
         if self.settings.check && other.heard && piece.start > own.next && own.has_no_room_for(piece.end) {
             return self.doubt(slot, side, segment, frame, "beyond the window", cx);
         }
-        let urgent = piece.start + u64::from(segment.urgent.saturating_sub(1));
-        let has_urgent = !self.settings.urgent_inline
-            && segment.flags.intersects(TcpFlags::URG)
-            && segment.urgent > 0
-            && u32::from(segment.urgent) <= segment.span;
+        self.point(slot, side, segment, &piece, cx)?;
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let own = &mut connection.directions[side];
         if own.syn_data && !segment.flags.syn() {
             self.go_on_from_syn_data(slot, side, &piece, cx);
         }
@@ -108,16 +105,6 @@ impl Assembler {
         if segment.flags.syn() && piece.start == own.first && own.acked <= own.first {
             own.syn_data = true;
             self.keep(slot, side, &piece, target, cx);
-        } else if has_urgent && (piece.start..piece.end).contains(&urgent) {
-            cx.count("urgent bytes", 1);
-            let parts = [
-                piece.between(piece.start, urgent),
-                Piece::aside(urgent, urgent + 1, piece.block),
-                piece.between(urgent + 1, piece.end),
-            ];
-            for part in parts.iter().filter(|part| part.start < part.end) {
-                self.place(slot, side, part, target, cx)?;
-            }
         } else {
             self.place(slot, side, &piece, target, cx)?;
         }
@@ -139,7 +126,7 @@ impl Assembler {
             return self.hold(slot, side, piece, target, cx);
         }
         if own.held == 0 || !self.held.meets(lane(slot, side), piece) {
-            own.give(piece, Class::of_stream(connection.number, side as u8), cx.out);
+            own.give_around_urgent(piece, Class::of_stream(connection.number, side as u8), cx.out);
             self.remember(slot, side, piece, cx);
         } else {
             self.keep(slot, side, piece, target, cx);
@@ -170,7 +157,7 @@ impl Assembler {
         let mut given = Vec::new();
         let out = &mut *cx.out;
         own.held -= self.held.take_first(lane, u64::MAX, cx.rings, |held| {
-            own.give(&held, class, out);
+            own.give_around_urgent(&held, class, out);
             if remembers {
                 given.push(held);
             }

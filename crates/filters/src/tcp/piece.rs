@@ -30,6 +30,12 @@ impl Piece {
         self.block.has(Flags::META)
     }
 
+    /// Does it hold the byte at this position?
+    #[inline]
+    pub fn has(&self, position: u64) -> bool {
+        (self.start..self.end).contains(&position)
+    }
+
     /// The part between these positions, which lie inside the piece.
     #[inline]
     pub fn between(&self, start: u64, end: u64) -> Piece {
