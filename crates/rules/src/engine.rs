@@ -235,9 +235,28 @@ impl Engine {
                 candidates.extend_from_slice(&set.each_payload);
             }
         }
-        match (flow, stream) {
+        match (flow.as_deref_mut(), stream) {
             (Some(flow), Some(piece)) => self.waiting(&set, mark, packet, flow, piece),
             (flow, _) => self.try_candidates(&set, packet, flow, None, None),
+        }
+        if packet.in_stream && !packet.payload.is_empty() {
+            self.segment(&set, packet, flow);
+        }
+    }
+
+    /// Tries rules of streams on the packet alone that did not match in the stream. Suricata does so in this order.
+    fn segment(&mut self, set: &RuleSet, packet: &Packet<'_>, flow: Option<&mut FlowState>) {
+        let mark = self.next_mark();
+        let Engine { candidates, marks, budget, found, .. } = self;
+        let has_matched = |rule: u32| found.iter().any(|found| found.rule == rule);
+        candidates.extend(set.each_segment.iter().filter(|rule| !has_matched(**rule)));
+        set.segments.each(packet.payload, budget, |rule, _| {
+            if std::mem::replace(&mut marks[rule as usize], mark) != mark && !has_matched(rule) {
+                candidates.push(rule);
+            }
+        });
+        if !self.candidates.is_empty() {
+            self.try_candidates(set, &Packet { in_stream: false, ..*packet }, flow, None, None);
         }
     }
 

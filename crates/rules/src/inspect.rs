@@ -48,6 +48,11 @@ impl Step {
         }
     }
 
+    /// Is it a content with `depth`, `offset` or `startswith`?
+    pub fn names_its_place(&self) -> bool {
+        matches!(self, Step::Content(content) if content.depth.is_some() || content.offset.is_some() || content.starts)
+    }
+
     /// Is it a content that must be present?
     pub fn is_plain_content(&self) -> bool {
         matches!(self, Step::Content(content) if !content.negated)

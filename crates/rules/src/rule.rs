@@ -194,6 +194,16 @@ impl Rule {
         matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty() || self.asks_app_alone()
     }
 
+    /// Is a rule of a stream looked at in each segment, too? So are those whose contents stand at a place that they
+    /// name, as in Suricata and Snort: their author thinks of the place in the packet.
+    pub(crate) fn is_of_segments(&self) -> bool {
+        let mut payload = self.lists.iter().filter(|list| list.target == Target::Payload);
+        self.scope == Scope::Payload
+            && self.header.protocol != Protocol::TcpStream
+            && self.flow.stream != Some(true)
+            && payload.any(|list| list.steps.iter().any(Step::names_its_place))
+    }
+
     /// Is `app-layer-protocol` the only condition? Then the rule matches a flow once.
     pub(crate) fn asks_app_alone(&self) -> bool {
         let asks = |test: &PacketTest| matches!(test, PacketTest::App { .. });

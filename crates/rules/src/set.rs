@@ -132,6 +132,9 @@ pub struct RuleSet {
     pub(crate) any_transaction: Vec<u32>,
     pub(crate) packets: Patterns,
     pub(crate) payloads: Patterns,
+    /// Rules of streams that are looked at in each segment, too.
+    pub(crate) segments: Patterns,
+    pub(crate) each_segment: Vec<u32>,
     /// Patterns by buffer.
     pub(crate) buffers: Vec<Patterns>,
     /// Some rule inspects streams.
@@ -197,6 +200,8 @@ impl RuleSet {
             any_transaction: Vec::new(),
             packets: Patterns::default(),
             payloads: Patterns::default(),
+            segments: Patterns::default(),
+            each_segment: Vec::new(),
             buffers: Vec::new(),
             streams: false,
             whole: false,
@@ -207,11 +212,16 @@ impl RuleSet {
             traffic: Vec::new(),
             left_out,
         };
-        let (mut packets, mut payloads) = (Vec::new(), Vec::new());
+        let (mut packets, mut payloads, mut segments) = (Vec::new(), Vec::new(), Vec::new());
         let mut buffers: Vec<Vec<(u32, &[u8])>> = vec![Vec::new(); BUFFERS.len()];
         for (at, rule) in (0u32..).zip(&rules) {
             set.traffic.extend(rule.traffic.iter().map(|bit| (state::name(bit), bit.clone())));
             let fast = rule.fast.as_ref();
+            match fast {
+                _ if !rule.is_of_segments() => {}
+                Some(fast) => segments.push((at, &fast.bytes[..])),
+                None => set.each_segment.push(at),
+            }
             match (rule.scope, fast.map(|fast| (fast.target, &fast.bytes[..]))) {
                 (Scope::Addresses, _) => set.by_address.push(at),
                 (Scope::Packet, Some((Target::Payload, bytes))) => packets.push((at, bytes)),
@@ -235,6 +245,7 @@ impl RuleSet {
         set.traffic.dedup();
         set.packets = Patterns::new(&packets)?;
         set.payloads = Patterns::new(&payloads)?;
+        set.segments = Patterns::new(&segments)?;
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;
         let of_payload = |list: &List| list.target == Target::Payload;
         set.streams = rules.iter().any(|rule| rule.scope != Scope::Packet && rule.lists.iter().any(of_payload));
