@@ -38,13 +38,15 @@ pub const ENVELOPE: usize = ADDRESS;
 
 /// The `SO_PRIORITY` of the program's end marks its kind: the kernel keeps this value, whatever happens to the process.
 pub mod mark {
+    /// A TCP socket with an address, which has neither a connection nor a backlog yet. The lowest mark.
+    pub const BOUND: i32 = 2;
     /// The bytes of one connection.
     pub const STREAM: i32 = 4;
     /// A listening socket: one message of [`super::ACCEPTED`] bytes for each connection.
     pub const LISTENER: i32 = 5;
     /// Datagrams with an [`super::ENVELOPE`].
     pub const ENVELOPES: i32 = 6;
-    /// Datagrams to and from one peer, without envelopes. The lowest mark.
+    /// Datagrams to and from one peer, without envelopes.
     pub const DATAGRAMS: i32 = 3;
 }
 
@@ -52,9 +54,10 @@ pub mod mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
-    /// Connect a TCP socket to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
+    /// Connect a TCP socket to `address`. With an inode: the socket that was bound. `number` 1: do not wait. `value`: see
+    /// [`marks`].
     Connect = 2,
-    /// Bind a TCP socket to `address`. `value` 1: for IPv6 only (`IPV6_V6ONLY`).
+    /// Bind a TCP socket to `address`. `value`: bits of [`form`].
     Bind = 3,
     /// Make the bound socket listen, with a backlog of `number`.
     Listen = 4,
@@ -64,7 +67,7 @@ pub enum Call {
     Peer = 6,
     /// Return the error of a socket, and clear it (`SO_ERROR`).
     Error = 7,
-    /// Set the option `number` of a socket to `value`; see [`option`].
+    /// Set the [`Setting`] `number` of a socket to `value`. ENOPROTOOPT: a socket of this family has no such option.
     Set = 8,
     /// Bind a UDP socket to `address`; port 0: any. `number` 1: leave it unbound, for a datagram to `address`. `value`
     /// as for [`Bind`](Self::Bind).
@@ -76,10 +79,12 @@ pub enum Call {
     /// Return why a read of this socket gave no bytes: 0 for the end of the stream or an empty datagram, or the errno
     /// of the failure. EAGAIN: the error was already fetched by another call, so read again.
     Ended = 12,
+    /// Return the [`Setting`] `number` of a socket in [`Answer::number`].
+    Get = 13,
 }
 
 impl Call {
-    const ALL: [Call; 11] = [
+    const ALL: [Call; 12] = [
         Call::Connect,
         Call::Bind,
         Call::Listen,
@@ -91,17 +96,75 @@ impl Call {
         Call::Peered,
         Call::Info,
         Call::Ended,
+        Call::Get,
     ];
 }
 
-/// Options that [`Call::Set`] sets.
-pub mod option {
+/// Bits that say how a socket is bound.
+pub mod form {
+    /// For IPv6 only (`IPV6_V6ONLY`).
+    pub const V6_ONLY: i64 = 1;
+    /// The port may have further listeners of this kind (`SO_REUSEPORT`).
+    pub const SHARES_PORT: i64 = 2;
+}
+
+/// An option that the host keeps for a socket. A connection begins with those of its listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
     /// Send small segments at once: 0 or 1.
-    pub const NO_DELAY: i64 = 1;
-    /// How long a closed socket may send its remaining bytes, in ms; negative: off; 0: reset.
-    pub const LINGER: i64 = 2;
-    /// Seconds between keep-alive probes; 0: off.
-    pub const KEEP_ALIVE: i64 = 3;
+    NoDelay,
+    /// Hold an incomplete segment back for a while: 0 or 1.
+    Cork,
+    /// Probe a quiet connection: 0 or 1.
+    KeepAlive,
+    /// Seconds between these probes.
+    KeepIdle,
+    /// How long a closed socket may send its remaining bytes, in ms; negative: the default; 0: reset.
+    Linger,
+    /// The port may have further listeners: 0 or 1.
+    SharesPort,
+    /// Type of service of IPv4 packets.
+    Service,
+    /// Time to live of IPv4 packets.
+    Ttl,
+    /// Traffic class of IPv6 packets.
+    Class,
+    /// Hop limit of IPv6 packets.
+    Hops,
+}
+
+impl Setting {
+    /// All, in the order of their numbers.
+    pub const ALL: [Setting; 10] = [
+        Setting::NoDelay,
+        Setting::Cork,
+        Setting::KeepAlive,
+        Setting::KeepIdle,
+        Setting::Linger,
+        Setting::SharesPort,
+        Setting::Service,
+        Setting::Ttl,
+        Setting::Class,
+        Setting::Hops,
+    ];
+
+    /// Those of the IP header, in the order of [`marks`].
+    pub const MARKS: [Setting; 4] = [Setting::Service, Setting::Ttl, Setting::Class, Setting::Hops];
+
+    /// The value that a socket begins with (tcp(7), ip(7), ipv6(7)).
+    pub const fn usual(self) -> i64 {
+        match self {
+            Setting::KeepIdle => 7200,
+            Setting::Linger => -1,
+            Setting::Ttl | Setting::Hops => 64,
+            _ => 0,
+        }
+    }
+}
+
+/// The [`Setting::MARKS`] of a socket as one number: a byte for each, the first one lowest.
+pub fn marks(values: [u8; 4]) -> i64 {
+    i64::from(u32::from_le_bytes(values))
 }
 
 /// A question.
@@ -258,7 +321,7 @@ mod tests {
         }
         let mut none = [0; ASK];
         assert_eq!(Ask::decode(&none), None);
-        none[SECRET] = 13;
+        none[SECRET] = 14;
         assert_eq!(Ask::decode(&none), None);
         let secret = std::array::from_fn(|at| at as u8 * 16 + 3);
         let text = variable("streamline-12", secret);

@@ -6,6 +6,7 @@
 use crate::ends::{has_hung_up, is_later, is_writable};
 use crate::families::{Own, at_one_port, plain};
 use crate::proxy::Pumped;
+use crate::settings::Settings;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -90,6 +91,13 @@ impl Packets {
     ) -> Packets {
         let peer = peer.map(plain);
         Packets { sockets, own, device, peer, end, held: None, is_closed: false, markers: 0, errno: 0, broken: 0 }
+    }
+
+    /// Sets the options of its flows.
+    pub(crate) fn apply(&mut self, settings: &Settings) {
+        for socket in &mut self.sockets {
+            socket.set_marks(settings.marks(socket.local_addr().is_ipv4()));
+        }
     }
 
     /// Address and port of its first flow.

@@ -57,6 +57,11 @@ pub(crate) fn has_hung_up(end: &OwnedFd) -> bool {
     now(end, PollFlags::empty()).intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
+/// Has the program finished writing?
+pub(crate) fn has_finished(end: &OwnedFd) -> bool {
+    now(end, PollFlags::RDHUP).intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+}
+
 /// Has this end room?
 pub(crate) fn is_writable(end: &OwnedFd) -> bool {
     now(end, PollFlags::OUT).contains(PollFlags::OUT)

@@ -10,12 +10,13 @@ use crate::policy::{Policy, Protocol};
 use crate::poll::Poll;
 use crate::proxy::{Proxy, Pumped};
 use crate::remains::Remains;
+use crate::settings::Settings;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use socket::errno_of;
 use socket::net::{Options, TcpListener, TcpStream};
-use socket_calls::{ADDRESS, Answer, Ask, Call, NOWHERE, address_bytes, option};
+use socket_calls::{ADDRESS, Answer, Ask, Call, NOWHERE, Setting, address_bytes, form};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -45,12 +46,9 @@ struct Socket {
     /// Its own address, as far as it has one, in the program's form.
     own: Own,
     role: Role,
-    no_delay: bool,
+    settings: Settings,
     /// Bytes that keep its end unwritable.
     filled: usize,
-    keep_alive: i64,
-    /// In ms; negative: the default.
-    linger: i64,
 }
 
 /// The state of a socket.
@@ -88,6 +86,8 @@ pub struct Host {
     by_inode: HashMap<u64, u64>,
     /// Sockets with more work than one turn.
     busy: VecDeque<u64>,
+    /// Sockets that hold bytes back for a while.
+    holding: Vec<u64>,
     remains: Remains,
     /// Buffer for a datagram.
     space: Vec<u8>,
@@ -128,6 +128,7 @@ impl Host {
             sockets: HashMap::new(),
             by_inode: HashMap::new(),
             busy: VecDeque::new(),
+            holding: Vec::new(),
             remains: Remains::default(),
             space: vec![0; LONGEST],
             next: FIRST,
@@ -156,7 +157,8 @@ impl Host {
                 }
                 _ => None,
             };
-            let timeout = if self.again { timeout.unwrap_or(AGAIN).min(AGAIN) } else { timeout.unwrap_or(LONG) };
+            let is_soon = self.again || !self.holding.is_empty();
+            let timeout = if is_soon { timeout.unwrap_or(AGAIN).min(AGAIN) } else { timeout.unwrap_or(LONG) };
             self.poll.wait(&mut keys, Some(timeout))?;
             // Accept even without an event: the last attempt may have lacked a file descriptor.
             self.accept_questions();
@@ -164,6 +166,7 @@ impl Host {
                 let is_listener = |socket: &Socket| matches!(socket.role, Role::Listening { .. });
                 self.busy.extend(self.sockets.iter().filter(|(_, socket)| is_listener(socket)).map(|(key, _)| *key));
             }
+            self.busy.extend(self.holding.drain(..));
             for key in keys.drain(..) {
                 match key {
                     DESK => {}
@@ -245,14 +248,17 @@ impl Host {
                 Role::Datagrams(packets) => Answer::no(packets.ended()),
                 _ => Answer::YES,
             },
-            Call::Set => {
-                match ask.number {
-                    option::NO_DELAY => socket.no_delay = ask.value != 0,
-                    option::KEEP_ALIVE => socket.keep_alive = ask.value,
-                    option::LINGER => socket.linger = ask.value,
-                    _ => return Answer::no(Errno::NOPROTOOPT.raw_os_error()),
+            Call::Set | Call::Get => {
+                let Some(setting) = socket.setting(ask.number) else {
+                    return Answer::no(Errno::NOPROTOOPT.raw_os_error());
+                };
+                if ask.call == Call::Get {
+                    return Answer { number: socket.settings.get(setting), ..Answer::YES };
                 }
+                socket.settings.set(setting, ask.value);
                 socket.apply();
+                // It may have held bytes back.
+                self.busy.push_back(key);
                 Answer::YES
             }
             Call::Info => {
@@ -268,14 +274,17 @@ impl Host {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let is_bound = peer.is_none() && ask.number != 1;
         let device = self.interfaces.route(Protocol::Udp, ask.address).filter(|_| !is_bound);
-        let own = Own { address: if is_bound { ask.address } else { any(ask.address) }, is_v6_only: ask.value == 1 };
+        let own = Own {
+            address: if is_bound { ask.address } else { any(ask.address) },
+            is_v6_only: ask.value & form::V6_ONLY != 0,
+        };
         if if is_bound { !self.interfaces.have(Protocol::Udp, own) } else { device.is_none() } {
             return no(asker, Errno::NOSYS.raw_os_error());
         }
         if self.sockets.len() >= SOCKETS {
             return no(asker, Errno::NOBUFS.raw_os_error());
         }
-        let opened = self.open_datagrams(device, own, peer).map_err(|error| errno_of(&error));
+        let opened = self.open_datagrams(device, own, peer, Settings::default()).map_err(|error| errno_of(&error));
         asker.answer(
             opened.as_ref().map_or_else(|errno| Answer::no(*errno), |_| Answer::YES),
             opened.as_ref().ok().map(AsFd::as_fd),
@@ -283,7 +292,13 @@ impl Host {
     }
 
     /// Opens flows for datagrams. Returns the program's end.
-    fn open_datagrams(&mut self, device: Option<String>, own: Own, peer: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    fn open_datagrams(
+        &mut self,
+        device: Option<String>,
+        own: Own,
+        peer: Option<SocketAddr>,
+        settings: Settings,
+    ) -> io::Result<OwnedFd> {
         let locals = match peer {
             Some(peer) => Vec::from_iter(own.facing(peer)),
             None => self.interfaces.behind(own, device.as_deref()),
@@ -295,7 +310,8 @@ impl Host {
         // As in the kernel, an unconnected socket that was bound to no address has none.
         let address = if peer.is_some() { own.form(local) } else { SocketAddr::new(own.address.ip(), local.port()) };
         let key = self.number();
-        self.insert(key, Socket::new(pair.inode, Own { address, ..own }, Role::Datagrams(Box::new(packets))));
+        let socket = Socket::new(pair.inode, Own { address, ..own }, Role::Datagrams(Box::new(packets)));
+        self.insert(key, Socket { settings, ..socket });
         Ok(pair.theirs)
     }
 
@@ -303,7 +319,8 @@ impl Host {
     fn change_peer(&mut self, key: u64, peer: SocketAddr, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let peer = Some(peer).filter(|peer| *peer != NOWHERE);
-        let Some(Role::Datagrams(packets)) = self.sockets.get(&key).map(|socket| &socket.role) else {
+        let known = self.sockets.get(&key).map(|socket| (&socket.role, socket.settings));
+        let Some((Role::Datagrams(packets), settings)) = known else {
             return no(asker, Errno::INVAL.raw_os_error());
         };
         if packets.peer == peer.map(plain) {
@@ -323,7 +340,7 @@ impl Host {
         let earlier: Vec<u64> = self.sockets.iter().filter(|(_, socket)| is_it(socket)).map(|(key, _)| *key).collect();
         earlier.into_iter().for_each(|key| self.turn(key));
         // The old flow goes on until the program has closed the old end everywhere, and everything is sent.
-        match self.open_datagrams(device, own, peer) {
+        match self.open_datagrams(device, own, peer, settings) {
             Ok(theirs) => asker.answer(Answer::YES, Some(theirs.as_fd())),
             Err(error) => no(asker, errno_of(&error)),
         }
@@ -332,7 +349,7 @@ impl Host {
     fn connect(&mut self, ask: &Ask, key: Option<u64>, asker: Asker) {
         let no = |asker: Asker, errno: Errno| asker.answer(Answer::no(errno.raw_os_error()), None);
         let waits = ask.number == 0;
-        let (mut own, mut bound) = (Own::towards(ask.address), None);
+        let (mut own, mut bound, mut settings) = (Own::towards(ask.address), None, Settings::with_marks(ask.value));
         if let Some(key) = key {
             let Some(socket) = self.sockets.get_mut(&key) else { return no(asker, Errno::BADF) };
             match &mut socket.role {
@@ -346,7 +363,7 @@ impl Host {
                 Role::Connecting { .. } => return no(asker, Errno::ALREADY),
                 Role::Datagrams(_) => return no(asker, Errno::INVAL),
                 Role::Bound(_, reserved) => {
-                    (own, bound) = (socket.own, Some(key));
+                    (own, bound, settings) = (socket.own, Some(key), socket.settings);
                     reserved.clear();
                 }
             }
@@ -362,7 +379,8 @@ impl Host {
         }
         let Some(local) = own.facing(ask.address) else { return no(asker, Errno::AFNOSUPPORT) };
         let given = self.options.local.filter(|given| bound.is_none() && given.is_ipv4() == local.is_ipv4());
-        let options = Options { local: given.or(Some(local)), ..self.options.clone() };
+        let marks = settings.marks(local.is_ipv4());
+        let options = Options { local: given.or(Some(local)), marks, ..self.options.clone() };
         let stream = match TcpStream::start(&options, ask.address) {
             Ok(stream) => stream,
             // After all no interface reaches it.
@@ -397,11 +415,11 @@ impl Host {
         };
         let key = self.number();
         let role = Role::Connecting { stream, end: pair.ours, waits };
-        self.insert(key, Socket { filled, ..Socket::new(pair.inode, own, role) });
+        self.insert(key, Socket { filled, settings, ..Socket::new(pair.inode, own, role) });
     }
 
     fn bind(&mut self, ask: &Ask, asker: Asker) {
-        let own = Own { address: ask.address, is_v6_only: ask.value == 1 };
+        let own = Own { address: ask.address, is_v6_only: ask.value & form::V6_ONLY != 0 };
         if !self.interfaces.have(Protocol::Tcp, own) {
             return asker.answer(Answer::no(Errno::NOSYS.raw_os_error()), None);
         }
@@ -445,7 +463,7 @@ impl Host {
     }
 
     /// Adds a socket, and watches it.
-    fn insert(&mut self, key: u64, socket: Socket) {
+    fn insert(&mut self, key: u64, mut socket: Socket) {
         socket.apply();
         let is_new = self.by_inode.insert(socket.inode, key) != Some(key);
         if is_new {
@@ -489,7 +507,8 @@ impl Host {
                 }
             },
             Role::Connecting { .. } => self.connected(key),
-            Role::Open(proxy) => match proxy.pump(socket.linger == 0) {
+            Role::Open(proxy) => match proxy.pump(&socket.settings) {
+                Pumped::Rests if proxy.holds_back() => self.holding.push(key),
                 Pumped::Rests => {}
                 Pumped::More => self.busy.push_back(key),
                 Pumped::Over => {
@@ -581,8 +600,7 @@ impl Host {
             let Some(accepted) = held.take() else { return };
             let mut proxied =
                 Socket::new(accepted.inode, own, Role::Open(Box::new(Proxy::new(accepted.stream, accepted.ours))));
-            proxied.linger = socket.linger;
-            proxied.no_delay = socket.no_delay;
+            proxied.settings = socket.settings;
             let number = self.number();
             self.insert(number, proxied);
         }
@@ -609,7 +627,7 @@ impl Host {
 
 impl Socket {
     fn new(inode: u64, own: Own, role: Role) -> Socket {
-        Socket { inode, own, role, filled: 0, no_delay: false, keep_alive: 0, linger: -1 }
+        Socket { inode, own, role, filled: 0, settings: Settings::default() }
     }
 
     /// Its own address. A socket that was bound to any port gets one now, and keeps it for a later listen.
@@ -633,18 +651,21 @@ impl Socket {
         }
     }
 
-    /// Sets the options of the stream, if there is one.
-    fn apply(&self) {
-        let stream = match &self.role {
-            Role::Connecting { stream, .. } => stream,
-            Role::Open(proxy) => &proxy.stream,
-            Role::Bound(..) | Role::Listening { .. } | Role::Datagrams(_) => return,
-        };
-        // A broken stream does not need them.
-        let _ = stream.set_nodelay(self.no_delay);
-        let keep_alive = u64::try_from(self.keep_alive).ok().filter(|seconds| *seconds > 0);
-        let _ = stream.set_keepalive(keep_alive.map(Duration::from_secs));
-        let _ = stream.set_linger(u64::try_from(self.linger).ok().map(Duration::from_millis));
+    /// The option of this number, if a socket of this family has it: an IPv6 socket may reach IPv4, too.
+    fn setting(&self, number: i64) -> Option<Setting> {
+        let setting = usize::try_from(number).ok().and_then(|number| Setting::ALL.get(number).copied())?;
+        let is_of_v6 = matches!(setting, Setting::Class | Setting::Hops);
+        (!is_of_v6 || self.own.address.is_ipv6()).then_some(setting)
+    }
+
+    /// Sets the options of its flows, if it has some.
+    fn apply(&mut self) {
+        match &mut self.role {
+            Role::Connecting { stream, .. } => self.settings.apply(stream),
+            Role::Open(proxy) => self.settings.apply(&proxy.stream),
+            Role::Datagrams(packets) => packets.apply(&self.settings),
+            Role::Bound(..) | Role::Listening { .. } => {}
+        }
     }
 }
 

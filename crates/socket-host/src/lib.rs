@@ -9,8 +9,8 @@
 //! - `asks.rs` — questions and answers; `place.rs` — how programs find the host; `ends.rs` — pairs of unix sockets
 //! - `interfaces.rs` — the addresses for flows; `families.rs` — IPv4 and IPv6 in one socket
 //! - `policy.rs` — selects the sockets that become flows; `poll.rs` — the host's sleep
-//! - `proxy.rs` — the bytes of one connection; `datagrams.rs` — those of one UDP socket; `remains.rs` — errors of
-//!   broken sockets
+//! - `proxy.rs` — the bytes of one connection; `datagrams.rs` — those of one UDP socket; `settings.rs` — options of
+//!   sockets; `remains.rs` — errors of broken sockets
 //!
 //! The host outlives its program: bytes that the program wrote before its end are sent, acknowledged and finished. The
 //! host has the program's rights, and can only harm its own flows: the driver checks every packet.
@@ -28,6 +28,7 @@ mod policy;
 mod poll;
 mod proxy;
 mod remains;
+mod settings;
 
 pub use host::Host;
 pub use place::Place;

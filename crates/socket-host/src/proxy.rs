@@ -1,14 +1,20 @@
 //! The bytes of one connection, moved between a program's end and a flow without a copy in between.
 
-use crate::ends::{has_hung_up, is_later};
+use crate::ends::{has_finished, has_hung_up, is_later};
+use crate::settings::Settings;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use socket::net::TcpStream;
+use socket_calls::Setting;
 use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 
 /// Bytes that one connection moves in each direction before other sockets have their turn.
 const TURN: usize = 1 << 20;
+
+/// How long an incomplete segment is held back (`TCP_CORK` of tcp(7)).
+const CORKED: Duration = Duration::from_millis(200);
 
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +41,21 @@ pub(crate) struct Proxy {
     program_dropped: bool,
     /// Why the connection broke, as an errno; 0: it has not.
     errno: i32,
+    /// Since when the program's bytes have been less than a segment, and are held back.
+    held: Option<Instant>,
 }
 
 impl Proxy {
     pub(crate) fn new(stream: TcpStream, end: OwnedFd) -> Proxy {
-        Proxy { stream, end, program_finished: false, flow_finished: false, program_dropped: false, errno: 0 }
+        Proxy {
+            stream,
+            end,
+            program_finished: false,
+            flow_finished: false,
+            program_dropped: false,
+            errno: 0,
+            held: None,
+        }
     }
 
     /// Our end.
@@ -57,13 +73,37 @@ impl Proxy {
         self.program_dropped
     }
 
-    /// Moves as many bytes as possible. `resets`: if the program closes its end, the connection is reset (`SO_LINGER` of 0).
-    pub(crate) fn pump(&mut self, resets: bool) -> Pumped {
+    /// Does it hold bytes of the program back, for a while?
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// How many bytes of the program may go: whole segments only, of a program that is not done and for a while.
+    fn whole_segments(&mut self) -> usize {
+        let headers = if self.stream.local_addr().is_ok_and(|local| local.is_ipv4()) { 40 } else { 60 };
+        let segment = (self.stream.facts().mtu as usize).saturating_sub(headers).max(1);
+        let waiting = rustix::io::ioctl_fionread(&self.end).unwrap_or(0) as usize;
+        if waiting >= segment || waiting == 0 {
+            self.held = None;
+            return waiting / segment * segment;
+        }
+        let since = *self.held.get_or_insert_with(Instant::now);
+        if since.elapsed() < CORKED && !has_finished(&self.end) {
+            return 0;
+        }
+        self.held = None;
+        waiting
+    }
+
+    /// Moves as many bytes as possible. The settings say whether the connection is reset if the program closes its end,
+    /// and whether an incomplete segment is held back.
+    pub(crate) fn pump(&mut self, settings: &Settings) -> Pumped {
+        let (resets, is_corked) = (settings.resets(), settings.is_on(Setting::Cork));
         let (mut up, mut down) = (0, 0);
         loop {
             let before = (up, down);
             if !self.program_finished && up < TURN {
-                up += self.pump_up(resets);
+                up += self.pump_up(resets, is_corked);
             }
             if !self.flow_finished && down < TURN {
                 down += self.pump_down();
@@ -82,10 +122,18 @@ impl Proxy {
     }
 
     /// Moves bytes of the program to the flow. Returns their number.
-    fn pump_up(&mut self, resets: bool) -> usize {
+    fn pump_up(&mut self, resets: bool, is_corked: bool) -> usize {
+        let most = if is_corked { self.whole_segments() } else { usize::MAX };
+        if !is_corked {
+            self.held = None;
+        }
+        if most == 0 && self.held.is_some() {
+            return 0;
+        }
         let mut read = None;
         let moved = self.stream.write_with(&mut |room| {
-            let count = rustix::io::read(&self.end, room);
+            let most = room.len().min(most.max(1));
+            let count = rustix::io::read(&self.end, &mut room[..most]);
             read = Some(count);
             count.unwrap_or(0)
         });

@@ -3,7 +3,7 @@
 use crate::kernel::{call, close, copy_option, inode, option, quietly, set_option};
 use crate::{epoll, host};
 use libc::c_int;
-use socket_calls::{Call, NOWHERE, mark};
+use socket_calls::{Setting, form, mark};
 
 /// The kind of a file descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(crate) enum End {
     Other,
     /// A kernel socket for TCP or UDP over IPv4 or IPv6.
     Kernel { is_stream: bool, is_v6: bool },
+    /// A TCP socket with an address, and nothing else yet.
+    Bound,
     /// The bytes of one connection.
     Stream,
     /// Passes accepted connections.
@@ -27,6 +29,16 @@ impl End {
     pub(crate) fn is_ours(self) -> bool {
         !matches!(self, End::Other | End::Kernel { .. })
     }
+
+    /// Is it one of TCP?
+    pub(crate) fn is_stream(self) -> bool {
+        matches!(self, End::Bound | End::Stream | End::Listener | End::Kernel { is_stream: true, .. })
+    }
+
+    /// Has it options of this level? `false`: it is not one of TCP.
+    pub(crate) fn has(self, level: c_int) -> bool {
+        level != libc::IPPROTO_TCP || self.is_stream()
+    }
 }
 
 /// The kind of `fd`, if the host serves it. Quick for all other descriptors.
@@ -36,6 +48,7 @@ pub(crate) fn ours(fd: c_int) -> End {
     }
     quietly(|| {
         let end = match option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY) {
+            Some(mark::BOUND) => End::Bound,
             Some(mark::STREAM) => End::Stream,
             Some(mark::LISTENER) => End::Listener,
             Some(mark::ENVELOPES) => End::Envelopes,
@@ -70,6 +83,13 @@ pub(crate) fn of(fd: c_int) -> End {
     })
 }
 
+/// How a kernel socket is to be bound: see [`socket_calls::form`].
+pub(crate) fn form(fd: c_int) -> i64 {
+    let shares = quietly(|| option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT) == Some(1));
+    let bit = |is_set: bool, bit: i64| if is_set { bit } else { 0 };
+    bit(is_v6_only(fd), form::V6_ONLY) | bit(shares, form::SHARES_PORT)
+}
+
 /// Does this kernel socket only reach IPv6?
 pub(crate) fn is_v6_only(fd: c_int) -> bool {
     quietly(|| option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1))
@@ -81,10 +101,11 @@ pub(crate) fn is_nonblocking(fd: c_int) -> bool {
 }
 
 /// Options of a kernel socket that a unix socket also has.
-const COMMON: [c_int; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_LINGER];
+const COMMON: [c_int; 6] =
+    [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_LINGER, libc::SO_REUSEADDR, libc::SO_BROADCAST, libc::SO_OOBINLINE];
 
 /// Replaces `fd` by `end`, with the flags and options of `fd`. `false`: the kernel refuses.
-pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
+pub(crate) fn replace(fd: c_int, end: c_int) -> bool {
     quietly(|| {
         let before = inode(fd);
         let fcntl = |command: c_int, of: c_int, value: isize| {
@@ -96,8 +117,8 @@ pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
         }
         let is_kernels = !ours(fd).is_ours();
         COMMON.iter().for_each(|name| copy_option(fd, end, libc::SOL_SOCKET, *name));
-        let no_delay = is_kernels && is_stream && option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) == Some(1);
-        let keep_alive = is_kernels && is_stream && option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE) == Some(1);
+        // Those of an earlier end are the host's already.
+        let chosen = if is_kernels { crate::options::all_of_kernel(fd) } else { [None; Setting::ALL.len()] };
         let is_closed_on_exec = fcntl(libc::F_GETFD, fd, 0) & libc::FD_CLOEXEC as isize != 0;
         let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
         let done = call(libc::SYS_dup3, [end as usize, fd as usize, flags as usize]) >= 0;
@@ -106,11 +127,10 @@ pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
             return false;
         }
         let now = inode(fd);
-        if no_delay {
-            host::ask(Call::Set, now, NOWHERE, socket_calls::option::NO_DELAY, 1);
-        }
-        if keep_alive {
-            host::ask(Call::Set, now, NOWHERE, socket_calls::option::KEEP_ALIVE, crate::options::KEEP_ALIVE_SECONDS);
+        for (setting, value) in Setting::ALL.into_iter().zip(chosen) {
+            if let Some(value) = value {
+                crate::options::tell(now, setting, value);
+            }
         }
         crate::options::tell_linger(fd, now);
         epoll::carry_over(fd, before);

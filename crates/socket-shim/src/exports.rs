@@ -49,23 +49,31 @@ fn has_family(fd: c_int, end: End, address: SocketAddr) -> bool {
 
 /// Asks for an end in place of `fd`. `Ok(false)`: it stays the kernel's.
 fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddr, number: i64) -> Result<bool, c_int> {
-    let is_stream = matches!(what, Call::Connect | Call::Bind);
     let mark = match what {
-        _ if is_stream => mark::STREAM,
+        Call::Bind => mark::BOUND,
+        Call::Connect => mark::STREAM,
         Call::Peered if address != NOWHERE => mark::DATAGRAMS,
         _ => mark::ENVELOPES,
     };
-    let is_v6_only = i64::from(ends::is_v6_only(fd));
-    let asked = quietly(|| host::ask(what, about, address, number, is_v6_only));
+    let value = match what {
+        Call::Connect if about == 0 => quietly(|| options::marks(fd)),
+        Call::Connect => 0,
+        _ => ends::form(fd),
+    };
+    let asked = quietly(|| host::ask(what, about, address, number, value));
     let Some((answer, end)) = asked else { return Err(libc::ENETDOWN) };
     if answer.errno == NOT_OURS {
         return Ok(false);
     }
-    if let Some(end) = end {
-        ends::set_mark(end, mark);
+    let is_started = matches!(answer.errno, 0 | libc::EINPROGRESS);
+    match end {
+        Some(end) => ends::set_mark(end, mark),
+        // It was bound before.
+        None if what == Call::Connect && is_started => ends::set_mark(fd, mark),
+        None => {}
     }
     match end {
-        Some(end) if !ends::replace(fd, end, is_stream) => Err(libc::EBADF),
+        Some(end) if !ends::replace(fd, end) => Err(libc::EBADF),
         _ if answer.errno != 0 => Err(answer.errno),
         _ => Ok(true),
     }
@@ -79,6 +87,16 @@ fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddr, number: i64)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
     let kernels = || call(libc::SYS_connect, [fd as usize, to as usize, length as usize]) as c_int;
+    // SAFETY: as promised.
+    unsafe { connect_flow(fd, to, length) }.unwrap_or_else(kernels)
+}
+
+/// connect(2) of a socket that is or becomes a flow. `None`: it stays the kernel's.
+///
+/// # Safety
+///
+/// See the module.
+unsafe fn connect_flow(fd: c_int, to: *const sockaddr, length: socklen_t) -> Option<c_int> {
     let end = ends::of(fd);
     // SAFETY: as promised.
     let mut address = unsafe { read_address(to.cast(), length) };
@@ -87,25 +105,25 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen
     }
     let (what, about) = match (end, address) {
         // It is bound to an address of the kernel.
-        (End::Kernel { .. }, _) if has_port(fd) => return kernels(),
-        (End::Other, _) | (End::Kernel { .. }, None) => return kernels(),
+        (End::Kernel { .. }, _) if has_port(fd) => return None,
+        (End::Other, _) | (End::Kernel { .. }, None) => return None,
         (End::Kernel { is_stream: true, .. }, _) => (Call::Connect, 0),
         (End::Kernel { is_stream: false, .. }, _) => (Call::Peered, 0),
-        (End::Listener, _) => return fail(libc::EISCONN),
-        (End::Stream, _) => (Call::Connect, inode(fd)),
+        (End::Listener, _) => return Some(fail(libc::EISCONN)),
+        (End::Stream | End::Bound, _) => (Call::Connect, inode(fd)),
         // AF_UNSPEC: removes the peer.
         (End::Envelopes | End::Datagrams, _) => (Call::Peered, inode(fd)),
     };
     let address = match address {
         Some(address) => address,
         // SAFETY: as promised.
-        None if end != End::Stream && unsafe { is_unspecified(to.cast(), length) } => NOWHERE,
-        None => return fail(libc::EAFNOSUPPORT),
+        None if !end.is_stream() && unsafe { is_unspecified(to.cast(), length) } => NOWHERE,
+        None => return Some(fail(libc::EAFNOSUPPORT)),
     };
     match exchange(fd, what, about, address, i64::from(ends::is_nonblocking(fd))) {
-        Ok(true) => 0,
-        Ok(false) => kernels(),
-        Err(why) => fail(why),
+        Ok(true) => Some(0),
+        Ok(false) => None,
+        Err(why) => Some(fail(why)),
     }
 }
 
@@ -143,7 +161,7 @@ pub unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, length: socklen_t)
 pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     match ends::ours(fd) {
         End::Other | End::Kernel { .. } => call(libc::SYS_listen, [fd as usize, backlog as usize]) as c_int,
-        End::Stream => {
+        End::Bound => {
             let asked = quietly(|| host::ask(Call::Listen, inode(fd), NOWHERE, i64::from(backlog), 0));
             match asked {
                 Some((answer, _)) if answer.errno == 0 => {
@@ -155,6 +173,7 @@ pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
             }
         }
         End::Listener => 0,
+        End::Stream => fail(libc::EINVAL),
         End::Envelopes | End::Datagrams => fail(libc::EOPNOTSUPP),
     }
 }
@@ -179,7 +198,8 @@ pub unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, length: *mut soc
 pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
     match ends::ours(fd) {
         End::Listener => {}
-        End::Stream | End::Envelopes | End::Datagrams => return fail(libc::EINVAL),
+        End::Bound | End::Stream => return fail(libc::EINVAL),
+        End::Envelopes | End::Datagrams => return fail(libc::EOPNOTSUPP),
         _ => return call(libc::SYS_accept4, [fd as usize, from as usize, length as usize, flags as usize]) as c_int,
     }
     let mut message = [0; ACCEPTED];
@@ -285,6 +305,13 @@ pub unsafe extern "C" fn setsockopt(
         // SAFETY: as promised.
         return unsafe { options::set(fd, end, level, name, value, length) };
     }
+    // SAFETY: as promised.
+    if unsafe { options::is_ancillary(level, name, value, length) }
+        && matches!(ends::of(fd), End::Kernel { .. })
+        && !quietly(|| has_port(fd))
+    {
+        return fail(libc::ENOPROTOOPT);
+    }
     let arguments = [fd as usize, level as usize, name as usize, value as usize, length as usize];
     call(libc::SYS_setsockopt, arguments) as c_int
 }
@@ -320,6 +347,17 @@ fn ended(fd: c_int) -> Option<ssize_t> {
     }
 }
 
+/// Why a socket of this kind cannot receive with these flags at all.
+fn refusal(end: End, flags: c_int) -> Option<c_int> {
+    match end {
+        End::Other | End::Kernel { .. } => None,
+        // There is no queue of errors (IP_RECVERR is refused), and a read of it never waits.
+        _ if flags & libc::MSG_ERRQUEUE != 0 => Some(libc::EAGAIN),
+        End::Bound | End::Listener => Some(libc::ENOTCONN),
+        End::Stream | End::Datagrams | End::Envelopes => None,
+    }
+}
+
 /// Receives with `act`, and repeats that if there was nothing after all. `room`: bytes that fit.
 fn receiving(fd: c_int, room: usize, mut act: impl FnMut() -> isize) -> ssize_t {
     loop {
@@ -340,7 +378,11 @@ fn receiving(fd: c_int, room: usize, mut act: impl FnMut() -> isize) -> ssize_t 
 /// See the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t {
-    if ends::ours(fd) == End::Envelopes {
+    let end = ends::ours(fd);
+    if let Some(why) = refusal(end, 0) {
+        return fail(why) as ssize_t;
+    }
+    if end == End::Envelopes {
         // SAFETY: as promised.
         return unsafe { recv(fd, to, count, 0) };
     }
@@ -373,7 +415,11 @@ fn check(count: size_t, room: size_t) {
 /// See the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
-    if ends::ours(fd) == End::Envelopes {
+    let end = ends::ours(fd);
+    if let Some(why) = refusal(end, 0) {
+        return fail(why) as ssize_t;
+    }
+    if end == End::Envelopes {
         // SAFETY: as promised; all zeros is a value of this structure.
         return unsafe {
             let mut message: msghdr = std::mem::zeroed();
@@ -424,6 +470,9 @@ pub unsafe extern "C" fn recvfrom(
     length: *mut socklen_t,
 ) -> ssize_t {
     let end = ends::ours(fd);
+    if let Some(why) = refusal(end, flags) {
+        return fail(why) as ssize_t;
+    }
     if end == End::Envelopes {
         let mut piece = iovec { iov_base: to, iov_len: count };
         // SAFETY: as promised; all zeros is a value of this structure.
@@ -477,6 +526,9 @@ pub unsafe extern "C" fn __recvfrom_chk(
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let kernels = || call(libc::SYS_recvmsg, [fd as usize, message as usize, flags as usize]);
     let end = ends::ours(fd);
+    if let Some(why) = refusal(end, flags) {
+        return fail(why) as ssize_t;
+    }
     if message.is_null() || end != End::Envelopes {
         // SAFETY: as promised.
         let room = if message.is_null() { 0 } else { unsafe { (*message).msg_namelen } };
@@ -573,6 +625,21 @@ fn before_sending(fd: c_int, to: Option<SocketAddr>) -> Result<End, c_int> {
     }
 }
 
+/// Connects a socket that sends to a peer before it is connected (`MSG_FASTOPEN`). `None`: it does not, or it stays the
+/// kernel's.
+///
+/// # Safety
+///
+/// As for `connect`.
+unsafe fn open_fast(fd: c_int, flags: c_int, to: *const sockaddr, length: socklen_t) -> Option<c_int> {
+    let is_asked = flags & libc::MSG_FASTOPEN != 0;
+    if is_asked && matches!(ends::of(fd), End::Kernel { is_stream: true, .. } | End::Bound | End::Stream) {
+        // SAFETY: as promised.
+        return unsafe { connect_flow(fd, to, length) };
+    }
+    None
+}
+
 /// sendto(2).
 ///
 /// # Safety
@@ -593,8 +660,18 @@ pub unsafe extern "C" fn sendto(
     if to.is_null() {
         return match ends::ours(fd) {
             End::Envelopes => fail(libc::EDESTADDRREQ) as ssize_t,
+            End::Bound | End::Listener => fail(libc::EPIPE) as ssize_t,
             _ => kernels(0, 0),
         };
+    }
+    // SAFETY: as promised.
+    match unsafe { open_fast(fd, flags, to, length) } {
+        Some(0) => {
+            let flags = flags & !libc::MSG_FASTOPEN;
+            return call(libc::SYS_sendto, [fd as usize, bytes as usize, count, flags as usize, 0, 0]);
+        }
+        Some(failed) => return failed as ssize_t,
+        None => {}
     }
     // SAFETY: as promised.
     let address = unsafe { read_address(to.cast(), length) };
@@ -612,6 +689,7 @@ pub unsafe extern "C" fn sendto(
         }
         // The end has the peer already.
         Ok(End::Stream | End::Datagrams) => kernels(0, 0),
+        Ok(End::Bound | End::Listener) => fail(libc::EPIPE) as ssize_t,
         Ok(_) => kernels(to as usize, length as usize),
     }
 }
@@ -632,13 +710,29 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     if given.msg_name.is_null() {
         return match ends::ours(fd) {
             End::Envelopes => fail(libc::EDESTADDRREQ) as ssize_t,
+            End::Datagrams if has_orders(given) => fail(libc::EINVAL) as ssize_t,
+            End::Bound | End::Listener => fail(libc::EPIPE) as ssize_t,
             _ => kernels(message),
         };
+    }
+    // SAFETY: as promised.
+    match unsafe { open_fast(fd, flags, given.msg_name.cast(), given.msg_namelen) } {
+        Some(0) => {
+            // SAFETY: copies a structure of numbers and pointers.
+            let mut bare: msghdr = unsafe { message.read() };
+            (bare.msg_name, bare.msg_namelen) = (std::ptr::null_mut(), 0);
+            let flags = flags & !libc::MSG_FASTOPEN;
+            return call(libc::SYS_sendmsg, [fd as usize, &raw const bare as usize, flags as usize]);
+        }
+        Some(failed) => return failed as ssize_t,
+        None => {}
     }
     // SAFETY: as promised.
     let address = unsafe { read_address(given.msg_name, given.msg_namelen) };
     match before_sending(fd, address) {
         Err(why) => fail(why) as ssize_t,
+        Ok(End::Envelopes | End::Datagrams) if has_orders(given) => fail(libc::EINVAL) as ssize_t,
+        Ok(End::Bound | End::Listener) => fail(libc::EPIPE) as ssize_t,
         // SAFETY: as promised.
         Ok(End::Envelopes) => unsafe { send_envelope(fd, given, flags, address) },
         Ok(End::Stream | End::Datagrams) => {
@@ -649,6 +743,11 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         }
         Ok(_) => kernels(message),
     }
+}
+
+/// Has the message ancillary data, which say how to send it (`IP_PKTINFO`, `UDP_SEGMENT`)? A flow does none of that.
+fn has_orders(message: &msghdr) -> bool {
+    !message.msg_control.is_null() && message.msg_controllen > 0
 }
 
 /// Sends a datagram in an envelope.
@@ -680,7 +779,14 @@ unsafe fn send_envelope(fd: c_int, message: &msghdr, flags: c_int, to: Option<So
 /// See the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    if !matches!(ends::of(fd), End::Envelopes | End::Kernel { is_stream: false, .. }) {
+    // SAFETY: as promised.
+    let with_orders = || (0..count as usize).any(|at| has_orders(unsafe { &(*messages.add(at)).msg_hdr }));
+    let is_single = match ends::of(fd) {
+        End::Envelopes | End::Kernel { is_stream: false, .. } => true,
+        End::Datagrams => with_orders(),
+        _ => false,
+    };
+    if !is_single {
         let arguments = [fd as usize, messages as usize, count as usize, flags as usize];
         return call(libc::SYS_sendmmsg, arguments) as c_int;
     }
@@ -712,7 +818,11 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if ends::ours(fd) != End::Envelopes {
+    let end = ends::ours(fd);
+    if let Some(why) = refusal(end, flags) {
+        return fail(why);
+    }
+    if end != End::Envelopes {
         let arguments = [fd as usize, messages as usize, count as usize, flags as usize, timeout as usize];
         return call(libc::SYS_recvmmsg, arguments) as c_int;
     }

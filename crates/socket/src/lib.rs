@@ -24,6 +24,8 @@ pub use buffer::flow::Facts;
 pub use connection::Connection;
 pub use error::{SocketError, errno_of};
 pub use facts::{Change, OnChange};
+/// Fields of the IP header: see [`net::TcpStream::set_marks`].
+pub use stack::Marks;
 /// Opens files for [`UdpSocket::open`]; [`NoEnv`] opens none.
 pub use stack::{Env, NoEnv};
 pub use udp::{Counts, Datagram, UdpOptions, UdpSocket};

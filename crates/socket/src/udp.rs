@@ -7,7 +7,7 @@ use crate::net::plain;
 use buffer::flow::{Drop as DropReason, State};
 use flow::{Flow, OpenFlow};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use stack::{ChecksumRule, Description, Env, Facts, Stack, TcpFacts};
+use stack::{ChecksumRule, Description, Env, Facts, Marks, Stack, TcpFacts};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -214,6 +214,11 @@ impl UdpSocket {
     /// MTU of the interface in bytes.
     pub fn mtu(&self) -> usize {
         self.facts().mtu as usize
+    }
+
+    /// Sets fields of the IP header of all later datagrams.
+    pub fn set_marks(&mut self, marks: Marks) {
+        self.stack.set_marks(marks);
     }
 
     /// Most payload bytes of one packet.

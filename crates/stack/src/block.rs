@@ -2,7 +2,7 @@
 //!
 //! A block never calls its neighbours. It returns, and the loop in `stack.rs` goes on to the next block.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Marks};
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
 use crate::stream::Stream;
@@ -42,6 +42,9 @@ pub trait Block: Send {
 
     /// The flow's link address, MTU or prefix changed. Packets already on their way may have the old link address.
     fn facts_changed(&mut self, _now: u64, _facts: &Facts) {}
+
+    /// The application chose other marks for its packets. Only the block of IP writes them.
+    fn set_marks(&mut self, _marks: Marks) {}
 
     /// The byte stream of the block; `None` if it carries packets.
     fn stream(&mut self) -> Option<&mut dyn Stream> {

@@ -47,6 +47,15 @@ pub struct TcpFacts {
     pub send_bytes: u32,
 }
 
+/// Fields of the IP header that an application changes while its flow runs. `None`: as the stack's text says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Type of service (RFC 791) or traffic class (RFC 8200): the codepoint, and the two bits of ECN.
+    pub class: Option<u8>,
+    /// Time to live or hop limit, from 1.
+    pub hops: Option<u8>,
+}
+
 impl Facts {
     /// The network's broadcast address. `None` for IPv6, and if the prefix leaves no room for one (RFC 3021).
     pub fn broadcast(&self) -> Option<Ipv4Addr> {

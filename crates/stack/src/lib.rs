@@ -73,7 +73,7 @@ mod stream;
 pub use block::{Block, Line, Out, Step};
 pub use blocks::tcp::{TCP_WINDOW, TCP_WINDOW_SHIFT};
 pub use description::{Description, StackError};
-pub use facts::{ChecksumRule, Env, Facts, NoEnv, TapFile, TapSink, TcpFacts};
+pub use facts::{ChecksumRule, Env, Facts, Marks, NoEnv, TapFile, TapSink, TcpFacts};
 pub use kind::{Below, Build, Complete, Form, Given, Kind, Layer, Param, Site, Value};
 pub use outcome::{Discard, ImportError, SendError, Unsupported};
 pub use packets::{Incoming, Meta, Outgoing};

@@ -7,7 +7,7 @@ use base::limits::STACK_TURNS;
 
 use crate::block::{Block, Line, Out, Step};
 use crate::blocks::KINDS;
-use crate::facts::Facts;
+use crate::facts::{Facts, Marks};
 use crate::kind::Layer;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
@@ -106,6 +106,13 @@ impl Stack {
     pub fn facts_changed(&mut self, now: u64, facts: &Facts) {
         for block in &mut self.blocks {
             block.facts_changed(now, facts);
+        }
+    }
+
+    /// Marks all later packets.
+    pub fn set_marks(&mut self, marks: Marks) {
+        for block in &mut self.blocks {
+            block.set_marks(marks);
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::net::*;
 use crate::unmodified::{done, far, run, serve, with_program};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::sync::mpsc::channel;
 
@@ -397,9 +397,9 @@ begun = time.monotonic()
 fails(errno.EAGAIN, s.recv, 1)
 assert 0.1 < time.monotonic() - begun < 5
 for level, name, value in ((L, socket.SO_KEEPALIVE, 1), (L, socket.SO_REUSEADDR, 1), (T, socket.TCP_NODELAY, 1),
-                           (T, socket.TCP_KEEPIDLE, 60), (T, socket.TCP_CORK, 0), (T, socket.TCP_QUICKACK, 1),
-                           (T, socket.TCP_USER_TIMEOUT, 9000), (socket.IPPROTO_IP, socket.IP_TOS, 8)):
+                           (T, socket.TCP_KEEPIDLE, 60), (T, socket.TCP_CORK, 0), (socket.IPPROTO_IP, socket.IP_TOS, 8)):
     s.setsockopt(level, name, value)
+    assert s.getsockopt(level, name) == value, name
 before = s.getsockopt(L, socket.SO_SNDBUF)
 s.setsockopt(L, socket.SO_SNDBUF, 50_000)
 assert s.getsockopt(L, socket.SO_SNDBUF) == 100_000 != before
@@ -408,6 +408,134 @@ fails(errno.ENOENT, s.setsockopt, T, socket.TCP_CONGESTION, b'nosuch')
 fails(errno.ENOPROTOOPT, s.setsockopt, T, 200, 1)
 fails(errno.EINVAL, s.setsockopt, T, socket.TCP_KEEPIDLE, 0)
 echo(s)
+",
+    ),
+    (
+        "what is not done is not granted",
+        "
+L, I, T, U = socket.SOL_SOCKET, socket.IPPROTO_IP, socket.IPPROTO_TCP, 17
+unknown = [(T, name) for name in (5, 6, 7, 8, 9, 12, 18, 23, 25)] + [(I, name) for name in (8, 11, 12, 13, 32, 35)]
+unknown += [(L, name) for name in (6000, 12, 29, 35, 36, 37, 46)] + [(41, 67), (41, 49), (U, 103), (99, 1), (I, 999)]
+s, l, u = connected(), listener(6010), socket.socket(type=socket.SOCK_DGRAM)
+u.connect(ECHO)
+b = socket.socket(type=socket.SOCK_DGRAM)
+b.bind((ME, 6011))
+for it in (s, l, u, b):
+    for level, name in unknown:
+        fails(errno.ENOPROTOOPT, it.setsockopt, level, name, 1)
+        if (level, name) != (L, 12): fails(errno.ENOPROTOOPT, it.getsockopt, level, name)
+    # No option is in the packets: what sshd asks.
+    assert it.getsockopt(I, socket.IP_OPTIONS, 40) == b''
+for it in (u, b):
+    for name in (1, 3, 4): fails(errno.ENOPROTOOPT, it.getsockopt, T, name)
+# Before it has an address, too: it may become a flow.
+early = socket.socket(type=socket.SOCK_DGRAM)
+for level, name in ((I, 8), (I, 12), (I, 13), (L, 29), (L, 35), (U, 103)):
+    fails(errno.ENOPROTOOPT, early.setsockopt, level, name, 1)
+    early.setsockopt(level, name, 0)
+# What is sent in another way is not sent.
+fails(errno.EINVAL, u.sendmsg, [b'x'], [(I, 8, bytes(12))])
+fails(errno.EINVAL, b.sendmsg, [b'x'], [(U, 103, struct.pack('H', 1))], 0, ECHO)
+fails(errno.EINVAL, u.setsockopt, I, socket.IP_TTL, 0)
+fails(errno.EINVAL, u.setsockopt, I, socket.IP_TTL, 256)
+",
+    ),
+    (
+        "what is granted reads back, from the kernel's socket on",
+        "
+L, I, T = socket.SOL_SOCKET, socket.IPPROTO_IP, socket.IPPROTO_TCP
+rows = [(L, socket.SO_KEEPALIVE, 0, 1), (L, socket.SO_REUSEPORT, 0, 1), (T, socket.TCP_NODELAY, 0, 1),
+        (T, socket.TCP_KEEPIDLE, 7200, 70), (T, socket.TCP_CORK, 0, 1), (I, socket.IP_TOS, 0, 0x20), (I, socket.IP_TTL, 64, 9)]
+early = socket.socket()
+for level, name, usual, value in rows:
+    assert early.getsockopt(level, name) == usual, name
+    early.setsockopt(level, name, value)
+early.connect(ECHO)
+late = connected()
+for level, name, usual, value in rows:
+    assert late.getsockopt(level, name) == usual, name
+    late.setsockopt(level, name, value)
+l = socket.socket()
+l.bind((ME, 6012))
+for level, name, usual, value in rows: l.setsockopt(level, name, value)
+l.listen()
+far_connects(6012)
+accepted = l.accept()[0]
+for it in (early, late, l, accepted):
+    for level, name, usual, value in rows: assert it.getsockopt(level, name) == value, (name, value)
+late.setsockopt(I, socket.IP_TOS, 0x23)
+assert late.getsockopt(I, socket.IP_TOS) == 0x20
+late.setsockopt(I, socket.IP_TTL, -1)
+assert late.getsockopt(I, socket.IP_TTL) == 64
+u = socket.socket(type=socket.SOCK_DGRAM)
+u.setsockopt(I, socket.IP_TOS, 0x23)
+u.connect(ECHO)
+assert u.getsockopt(I, socket.IP_TOS) == 0x23
+u.setsockopt(I, socket.IP_TTL, 5)
+u.connect(NOBODY)
+assert (u.getsockopt(I, socket.IP_TOS), u.getsockopt(I, socket.IP_TTL)) == (0x23, 5)
+",
+    ),
+    (
+        "TCP_CORK holds an incomplete segment back",
+        "
+T = socket.IPPROTO_TCP
+s = connected()
+s.setsockopt(T, socket.TCP_NODELAY, 1)
+s.setsockopt(T, socket.TCP_CORK, 1)
+s.sendall(b'head')
+s.settimeout(0.1)
+try:
+    s.recv(10)
+    assert False, 'it did not wait'
+except TimeoutError:
+    pass
+s.settimeout(None)
+s.sendall(b'body')
+s.setsockopt(T, socket.TCP_CORK, 0)
+assert s.recv(8, socket.MSG_WAITALL) == b'headbody'
+# Not for ever.
+s.setsockopt(T, socket.TCP_CORK, 1)
+s.sendall(b'x')
+assert s.recv(1) == b'x'
+s.sendall(b'y' * 3000)
+s.shutdown(socket.SHUT_WR)
+assert len(s.recv(3000, socket.MSG_WAITALL)) == 3000
+",
+    ),
+    (
+        "no connection and nothing to read",
+        "
+l, b = listener(6013), socket.socket()
+b.bind((ME, 0))
+for it in (l, b):
+    for act in (lambda: it.recv(1), lambda: it.recvmsg(1), lambda: os.read(it.fileno(), 1), lambda: it.recvfrom(1)):
+        fails(errno.ENOTCONN, act)
+    fails(errno.EPIPE, it.sendmsg, [b'x'])
+u = socket.socket(type=socket.SOCK_DGRAM)
+u.bind((ME, 0))
+for it in (connected(), l, b, u):
+    fails(errno.EAGAIN, it.recvmsg, 10, 100, 0x2000)
+    fails(errno.EAGAIN, it.recv, 10, 0x2000)
+b.connect(ECHO)
+echo(b)
+",
+    ),
+    (
+        "MSG_FASTOPEN",
+        "
+s = socket.socket()
+assert s.sendto(b'fast', 0x20000000, ECHO) == 4
+assert s.recv(4, socket.MSG_WAITALL) == b'fast'
+assert s.getpeername() == ECHO
+fails(errno.EISCONN, s.sendto, b'again', 0x20000000, ECHO)
+s = socket.socket()
+assert s.sendmsg([b'fa', b'st'], [], 0x20000000, ECHO) == 4
+assert s.recv(4, socket.MSG_WAITALL) == b'fast'
+fails(errno.ECONNREFUSED, socket.socket().sendto, b'x', 0x20000000, NOBODY)
+s = socket.socket()
+s.setblocking(False)
+fails(errno.EINPROGRESS, s.sendto, b'x', 0x20000000, ECHO)
 ",
     ),
     (
@@ -607,6 +735,49 @@ fn programs_find_what_they_know_of_sockets() {
         })
         .collect();
     assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), PROGRAMS.len(), failed.join("\n"));
+}
+
+#[test]
+fn type_of_service_and_time_to_live_are_those_that_the_program_sets() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    serve_far(&net);
+    let sniffer = "\
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+s.settimeout(20)
+print('ready', flush=True)
+seen = set()
+while True:
+    p = s.recv(2000)
+    if p[12:16] != bytes([10, 0, 0, 2]) or p[9] not in (6, 17): continue
+    what = 'udp' if p[9] == 17 else 'syn' if p[33] & 2 else 'data' if len(p) > 40 else ''
+    row = f'{what} {p[1]:#x} {p[8]}'
+    if what and row not in seen: print(row, flush=True)
+    seen.add(row)
+    if what == 'udp' and p[28:] == b'end': break
+";
+    let mut sniffer = far(&net, &["/usr/bin/python3", "-c", sniffer]);
+    let mut said = BufReader::new(sniffer.0.as_mut().and_then(|child| child.stdout.take()).unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    let program = "
+I = socket.IPPROTO_IP
+s = socket.socket()
+s.setsockopt(I, socket.IP_TOS, 0x48)
+s.setsockopt(I, socket.IP_TTL, 33)
+s.connect(ECHO)
+echo(s)
+s.setsockopt(I, socket.IP_TOS, 0xb8)
+echo(s)
+u = socket.socket(type=socket.SOCK_DGRAM)
+u.bind((ME, 0))
+u.setsockopt(I, socket.IP_TOS, 0x21)
+u.setsockopt(I, socket.IP_TTL, 7)
+u.sendto(b'end', ECHO)
+";
+    done(&net, &["/usr/bin/python3", "-c", &format!("{BEGIN}{program}")]);
+    let mut rows = String::new();
+    said.read_to_string(&mut rows).unwrap();
+    assert_eq!(rows, "syn 0x48 33\ndata 0x48 33\ndata 0xb8 33\nudp 0x21 7\n");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::facts::OnChange;
 use crate::runtime::Wanted;
 use crate::runtime::tcp::Shape;
+use stack::Marks;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,6 +37,8 @@ pub struct Options {
     pub send_bytes: u32,
     /// Time limit of a connection's handshake. `None`: a minute.
     pub connect_timeout: Option<Duration>,
+    /// Fields of the IP header, from the first packet on.
+    pub marks: Marks,
     /// Called when the interface changes: see [`Change`](crate::Change). A listener passes it on to its connections.
     pub on_change: Option<OnChange>,
 }
@@ -53,6 +56,7 @@ impl Default for Options {
             receive_bytes: 0,
             send_bytes: 0,
             connect_timeout: None,
+            marks: Marks::default(),
             on_change: None,
         }
     }
@@ -60,11 +64,17 @@ impl Default for Options {
 
 impl Options {
     pub(super) fn wanted(&self) -> Wanted {
-        let Options { receive_bytes, send_bytes, .. } = *self;
+        let Options { receive_bytes, send_bytes, marks, .. } = *self;
         Wanted {
             device: self.device.clone(),
             share: self.share.clone(),
-            shape: Shape { receive_bytes, send_bytes, below: self.stack.clone(), on_change: self.on_change.clone() },
+            shape: Shape {
+                receive_bytes,
+                send_bytes,
+                below: self.stack.clone(),
+                marks,
+                on_change: self.on_change.clone(),
+            },
             connect_timeout: self.connect_timeout,
         }
     }

@@ -5,6 +5,7 @@ use crate::runtime::hub::{Hub, Member, TimedOut};
 use crate::runtime::tcp::{Inner, Tcp};
 use crate::runtime::{self};
 use buffer::flow::Facts;
+use stack::Marks;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
@@ -216,6 +217,13 @@ impl TcpStream {
     /// probes.
     pub fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         self.with(|inner, _| inner.stream().into_iter().for_each(|stream| stream.set_keep_alive(interval)));
+        Ok(())
+    }
+
+    /// Sets fields of the IP header of all later packets that this side's stack sends. The driver answers a SYN, and
+    /// late segments of a finished connection, without them.
+    pub fn set_marks(&self, marks: Marks) -> io::Result<()> {
+        self.with(|inner, _| inner.set_marks(marks));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::error::{ENETDOWN, SocketError};
 use crate::facts::{Known, OnChange};
 use buffer::flow::{Application, Facts, State};
 use flow::Flow;
-use stack::{Description, Line, NoEnv, Stack, Stream, StreamState, TcpFacts};
+use stack::{Description, Line, Marks, NoEnv, Stack, Stream, StreamState, TcpFacts};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,7 @@ pub(crate) struct Shape {
     pub(crate) send_bytes: u32,
     /// The blocks below `tcp`.
     pub(crate) below: Option<String>,
+    pub(crate) marks: Marks,
     pub(crate) on_change: Option<OnChange>,
 }
 
@@ -114,6 +115,7 @@ impl Tcp {
         let text = format!("tcp {} to={peer}{below}", local.port());
         let build = || Description::parse(&text)?.complete(&known.stack)?.build(&known.stack, &mut NoEnv);
         let mut stack = build().map_err(|error| SocketError::stack(error, &text))?;
+        stack.set_marks(shape.marks);
         let Some(stream) = stack.stream() else {
             return Err(SocketError::Mismatch("the stack has no byte stream at its top".into()));
         };
@@ -211,6 +213,10 @@ fn error(errno: i32) -> io::Error {
 impl Inner {
     pub(crate) fn flow(&mut self) -> &mut Flow {
         &mut self.flow
+    }
+
+    pub(crate) fn set_marks(&mut self, marks: Marks) {
+        self.stack.set_marks(marks);
     }
 
     pub(crate) fn stream(&mut self) -> Option<&mut dyn Stream> {

@@ -11,7 +11,7 @@ use packet::{LinkType, Malformed, ethernet};
 use request::Diagnostic;
 
 use crate::block::{Block, Step};
-use crate::facts::Facts;
+use crate::facts::{Facts, Marks};
 use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
@@ -52,6 +52,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
         // The parameters' forms limit both numbers; the codepoint is the upper six bits.
         ttl: given.number("ttl") as u8,
         service: (given.number("dscp") as u8) << 2,
+        marks: Marks::default(),
         identification: 0,
     }))
 }
@@ -67,6 +68,8 @@ pub struct Ipv4 {
     mtu: u16,
     ttl: u8,
     service: u8,
+    /// In place of `ttl` and `service`.
+    marks: Marks,
     identification: u16,
 }
 
@@ -94,11 +97,11 @@ impl Block for Ipv4 {
         let total = total.filter(|total| *total <= self.mtu).ok_or(SendError::MessageTooLong)?;
         let mut header = [0; Packet::HEADER_BYTES];
         header[0] = 0x45;
-        header[1] = self.service;
+        header[1] = self.marks.class.unwrap_or(self.service);
         header[2..4].copy_from_slice(&total.to_be_bytes());
         header[4..6].copy_from_slice(&self.identification.to_be_bytes());
         header[6..8].copy_from_slice(&DO_NOT_FRAGMENT);
-        header[8] = self.ttl;
+        header[8] = self.marks.hops.unwrap_or(self.ttl);
         header[9] = packet.meta.protocol;
         header[12..16].copy_from_slice(&self.address.octets());
         header[16..20].copy_from_slice(&to.octets());
@@ -151,6 +154,10 @@ impl Block for Ipv4 {
 
     fn facts_changed(&mut self, _now: u64, facts: &Facts) {
         (self.broadcast, self.mtu) = (facts.broadcast(), facts.mtu);
+    }
+
+    fn set_marks(&mut self, marks: Marks) {
+        self.marks = marks;
     }
 
     fn export(&self) -> Result<Vec<u8>, Unsupported> {

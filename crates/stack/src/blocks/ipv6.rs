@@ -8,6 +8,7 @@ use packet::{LinkType, Malformed, ethernet};
 use request::Diagnostic;
 
 use crate::block::{Block, Step};
+use crate::facts::Marks;
 use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
@@ -47,6 +48,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
         // The parameters' forms limit both numbers; the codepoint is the upper six bits of the traffic class.
         hops: given.number("hops") as u8,
         class: (given.number("dscp") as u8) << 2,
+        marks: Marks::default(),
     }))
 }
 
@@ -57,6 +59,8 @@ pub struct Ipv6 {
     mtu: u16,
     hops: u8,
     class: u8,
+    /// In place of `hops` and `class`.
+    marks: Marks,
 }
 
 /// Is this an address that no single station on a wire has? RFC 4291, sections 2.5 and 2.7.
@@ -82,9 +86,10 @@ impl Block for Ipv6 {
         let length = length.ok_or(SendError::MessageTooLong)?;
         let mut header = [0; Packet::HEADER_BYTES];
         // The flow label is 0: this side does not label flows (RFC 6437, section 2).
-        header[..2].copy_from_slice(&[0x60 | self.class >> 4, self.class << 4]);
+        let class = self.marks.class.unwrap_or(self.class);
+        header[..2].copy_from_slice(&[0x60 | class >> 4, class << 4]);
         header[4..6].copy_from_slice(&length.to_be_bytes());
-        header[6..8].copy_from_slice(&[packet.meta.protocol, self.hops]);
+        header[6..8].copy_from_slice(&[packet.meta.protocol, self.marks.hops.unwrap_or(self.hops)]);
         header[8..24].copy_from_slice(&self.address.octets());
         header[24..].copy_from_slice(&to.octets());
         *packet.push()? = header;
@@ -123,6 +128,10 @@ impl Block for Ipv6 {
         // Removes the frame's padding.
         packet.crop(Packet::HEADER_BYTES, end);
         Ok(Step::Pass)
+    }
+
+    fn set_marks(&mut self, marks: Marks) {
+        self.marks = marks;
     }
 
     fn export(&self) -> Result<Vec<u8>, Unsupported> {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use stack::{ChecksumRule, Discard, Facts, ProblemKind, SendError, Stack};
+use stack::{ChecksumRule, Discard, Facts, Marks, ProblemKind, SendError, Stack};
 
 use crate::support::*;
 
@@ -53,6 +53,12 @@ fn parameters_of_ipv4() {
     let mut stack = build("udp 4000 to=10.0.0.2:53 | ipv4 ttl=3 dscp=46", 0);
     let frame = sent(&mut stack, None, b"x").unwrap();
     assert_eq!((frame[15], frame[22]), (46 << 2, 3));
+    // An application marks its packets while the flow runs.
+    stack.set_marks(Marks { class: Some(0x21), hops: Some(9) });
+    let frame = sent(&mut stack, None, b"x").unwrap();
+    assert_eq!((frame[15], frame[22]), (0x21, 9));
+    stack.set_marks(Marks::default());
+    assert_eq!(sent(&mut stack, None, b"x").unwrap()[15], 46 << 2);
 }
 
 #[test]

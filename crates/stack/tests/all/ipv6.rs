@@ -1,7 +1,7 @@
 //! Blocks over IPv6 against bytes written by hand from their RFCs.
 
 use packet::ndp::{self, ALL_NODES};
-use stack::{Discard, ProblemKind, SendError};
+use stack::{Discard, Marks, ProblemKind, SendError};
 
 use crate::support::*;
 
@@ -34,8 +34,12 @@ fn a_datagram_goes_out_as_the_rfcs_say() {
     for _ in 0..2 {
         assert_eq!(sent(&mut stack, Some("[fd00::2]:53"), b"hello").unwrap(), HELLO);
     }
-    let frame = sent(&mut over_ipv6("udp 4000 | ipv6 hops=3 dscp=46", 0), Some("[fd00::2]:53"), b"x").unwrap();
+    let mut stack = over_ipv6("udp 4000 | ipv6 hops=3 dscp=46", 0);
+    let frame = sent(&mut stack, Some("[fd00::2]:53"), b"x").unwrap();
     assert_eq!((&frame[14..18], frame[21]), (&[0x6b, 0x80, 0, 0][..], 3));
+    stack.set_marks(Marks { class: Some(0x21), hops: Some(9) });
+    let frame = sent(&mut stack, Some("[fd00::2]:53"), b"x").unwrap();
+    assert_eq!((&frame[14..18], frame[21]), (&[0x62, 0x10, 0, 0][..], 9));
 }
 
 #[test]
