@@ -37,6 +37,17 @@ impl Own {
         self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.is_v6_only
     }
 
+    /// Is it bound to all addresses of its family?
+    pub(crate) fn is_any(&self) -> bool {
+        self.address.ip().to_canonical().is_unspecified()
+    }
+
+    /// Does it receive what comes to this address of an interface?
+    pub(crate) fn covers(&self, address: IpAddr) -> bool {
+        let own = self.address.ip().to_canonical();
+        own == address || own.is_unspecified() && (own.is_ipv4() == address.is_ipv4() || self.reaches_both())
+    }
+
     /// The addresses of its flows, as far as `have` knows them.
     pub(crate) fn behind(&self, have: &dyn Fn(IpAddr) -> bool) -> Vec<SocketAddr> {
         let own = plain(self.address);

@@ -2,8 +2,9 @@
 
 use crate::asks::{Asker, Desk, send};
 use crate::datagrams::{self, LONGEST, Packets};
+use crate::doors::{self, Came, Door};
 use crate::ends::{drain, fill, has_hung_up, pair};
-use crate::families::{Own, any, at_one_port, plain};
+use crate::families::{Own, any, plain};
 use crate::interfaces::Interfaces;
 use crate::place::Place;
 use crate::policy::{Policy, Protocol};
@@ -15,7 +16,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use socket::errno_of;
-use socket::net::{Options, TcpListener, TcpStream};
+use socket::net::{Options, TcpStream};
 use socket_calls::{ADDRESS, Answer, Ask, Call, NOWHERE, Setting, address_bytes, form};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -36,6 +37,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How often a host without events looks for questions.
 const LONG: Duration = Duration::from_secs(5);
 
+/// How often the host looks for interfaces that a socket on all addresses is to join.
+const LOOK: Duration = Duration::from_millis(400);
+
 /// The most sockets.
 const SOCKETS: usize = 1 << 16;
 
@@ -55,24 +59,28 @@ struct Socket {
 #[derive(Debug)]
 enum Role {
     /// It has an address. If the program asked for any port, it also holds the chosen one.
-    Bound(OwnedFd, Vec<TcpListener>),
+    Bound(OwnedFd, Vec<Door>),
     /// Its handshake is running. If the asking program waits for it, `waits` has it, and the program's end.
     Connecting { stream: TcpStream, end: OwnedFd, waits: Option<(Asker, Option<OwnedFd>)> },
     /// It carries bytes.
     Open(Box<Proxy>),
-    /// It passes connections to the program.
-    Listening { listeners: Vec<TcpListener>, end: OwnedFd, held: Option<Accepted> },
+    /// It passes connections of a port to the program.
+    Listening { port: u64, end: OwnedFd },
     /// It carries datagrams.
     Datagrams(Box<Packets>),
 }
 
-/// An accepted connection on its way to the program.
+/// A port at which a program listens, by one socket or several (`SO_REUSEPORT`).
 #[derive(Debug)]
-struct Accepted {
-    stream: TcpStream,
-    theirs: OwnedFd,
-    ours: OwnedFd,
-    inode: u64,
+struct Port {
+    own: Own,
+    options: Options,
+    /// Its sockets; the next connection is for the first one.
+    members: VecDeque<u64>,
+    /// By number.
+    doors: Vec<(u64, Door)>,
+    /// For no socket of the port has room.
+    held: Option<Came>,
 }
 
 /// The host.
@@ -88,6 +96,10 @@ pub struct Host {
     busy: VecDeque<u64>,
     /// Sockets that hold bytes back for a while.
     holding: Vec<u64>,
+    ports: HashMap<u64, Port>,
+    /// The port of each door.
+    doors: HashMap<u64, u64>,
+    looked: Instant,
     remains: Remains,
     /// Buffer for a datagram.
     space: Vec<u8>,
@@ -129,6 +141,9 @@ impl Host {
             by_inode: HashMap::new(),
             busy: VecDeque::new(),
             holding: Vec::new(),
+            ports: HashMap::new(),
+            doors: HashMap::new(),
+            looked: Instant::now(),
             remains: Remains::default(),
             space: vec![0; LONGEST],
             next: FIRST,
@@ -159,18 +174,23 @@ impl Host {
             };
             let is_soon = self.again || !self.holding.is_empty();
             let timeout = if is_soon { timeout.unwrap_or(AGAIN).min(AGAIN) } else { timeout.unwrap_or(LONG) };
+            let joins = self.ports.values().any(|port| port.own.is_any());
+            let timeout = if joins { timeout.min(LOOK) } else { timeout };
             self.poll.wait(&mut keys, Some(timeout))?;
+            if joins && self.looked.elapsed() >= LOOK {
+                self.join();
+            }
             // Accept even without an event: the last attempt may have lacked a file descriptor.
             self.accept_questions();
             if std::mem::take(&mut self.again) {
-                let is_listener = |socket: &Socket| matches!(socket.role, Role::Listening { .. });
-                self.busy.extend(self.sockets.iter().filter(|(_, socket)| is_listener(socket)).map(|(key, _)| *key));
+                keys.extend(self.doors.keys());
             }
             self.busy.extend(self.holding.drain(..));
             for key in keys.drain(..) {
                 match key {
                     DESK => {}
                     PROGRAM => self.ended = self.ended.or(Some(Instant::now())),
+                    door if self.doors.contains_key(&door) => self.give(door),
                     key => match self.desk.read(key) {
                         Some((ask, asker)) => self.answer(&ask, asker),
                         None => self.turn(key),
@@ -430,7 +450,9 @@ impl Host {
         let filled = fill(pair.theirs.as_fd());
         asker.answer(Answer::YES, Some(pair.theirs.as_fd()));
         let key = self.number();
-        self.insert(key, Socket { filled, ..Socket::new(pair.inode, own, Role::Bound(pair.ours, Vec::new())) });
+        let mut socket = Socket { filled, ..Socket::new(pair.inode, own, Role::Bound(pair.ours, Vec::new())) };
+        socket.settings.set(Setting::SharesPort, i64::from(ask.value & form::SHARES_PORT != 0));
+        self.insert(key, socket);
     }
 
     fn listen(&mut self, key: u64, backlog: i64) -> Result<(), i32> {
@@ -441,25 +463,71 @@ impl Host {
         };
         let backlog = u32::try_from(backlog).unwrap_or(0).clamp(1, 1024);
         let options = Options { backlog, ..self.options.clone() };
-        let listeners = match reserved.is_empty() {
-            true => listeners_at(&options, &mut self.interfaces, socket.own),
+        let shared = self.shared_port(&socket.own, &socket.settings);
+        let doors = match reserved.is_empty() {
+            true if shared.is_some() => Ok(Vec::new()),
+            true => doors::open(&options, &mut self.interfaces, socket.own, &socket.settings),
             false => Ok(reserved),
         };
-        let (role, done) = match listeners {
-            Ok(listeners) => {
+        let (role, done) = match doors {
+            Ok(doors) => {
                 // Some programs ask which port they got.
-                socket.own.address.set_port(port_of(&listeners));
-                for listener in &listeners {
-                    let _ = listener.set_nonblocking(true);
+                if let Some(port) = port_of(&doors) {
+                    socket.own.address.set_port(port);
                 }
+                let number = shared.unwrap_or_else(|| self.number());
+                let port = self.ports.entry(number).or_insert(Port {
+                    own: socket.own,
+                    options,
+                    members: VecDeque::new(),
+                    doors: Vec::new(),
+                    held: None,
+                });
+                port.members.push_back(key);
+                self.add_doors(number, doors);
                 drain(end.as_fd(), std::mem::take(&mut socket.filled));
-                (Role::Listening { listeners, end, held: None }, Ok(()))
+                (Role::Listening { port: number, end }, Ok(()))
             }
             Err(error) => (Role::Bound(end, Vec::new()), Err(errno_of(&error))),
         };
         socket.role = role;
         self.insert(key, socket);
         done
+    }
+
+    /// The port that a socket shares with earlier ones, if all of them asked for that (`SO_REUSEPORT`).
+    fn shared_port(&self, own: &Own, settings: &Settings) -> Option<u64> {
+        let shares = |key: &u64| self.sockets.get(key).is_some_and(|socket| socket.settings.is_on(Setting::SharesPort));
+        let is_it = |port: &Port| port.own == *own && port.members.iter().all(shares);
+        let mut same = self.ports.iter().filter(|(_, port)| settings.is_on(Setting::SharesPort) && is_it(port));
+        same.next().map(|(number, _)| *number)
+    }
+
+    /// Adds doors to a port, and watches them. One that cannot be watched is closed.
+    fn add_doors(&mut self, port: u64, doors: Vec<Door>) {
+        for door in doors {
+            let number = self.number();
+            if self.poll.add(door.fd(), number).is_ok()
+                && let Some(known) = self.ports.get_mut(&port)
+            {
+                known.doors.push((number, door));
+                self.doors.insert(number, port);
+            }
+        }
+    }
+
+    /// Opens doors of sockets on all addresses at interfaces, or addresses, that came later.
+    fn join(&mut self) {
+        self.looked = Instant::now();
+        let numbers: Vec<u64> =
+            self.ports.iter().filter(|(_, port)| port.own.is_any()).map(|(number, _)| *number).collect();
+        for number in numbers {
+            let Some(port) = self.ports.get(&number) else { continue };
+            let first = port.members.front().and_then(|key| self.sockets.get(key));
+            let settings = first.map(|socket| socket.settings).unwrap_or_default();
+            let doors = doors::join(&port.options, &mut self.interfaces, port.own, &settings, &port.doors);
+            self.add_doors(number, doors);
+        }
     }
 
     /// Adds a socket, and watches it.
@@ -478,9 +546,8 @@ impl Host {
             }
             Role::Connecting { stream, end: own, .. } => watch(&self.poll, stream, key).and_then(|()| end(own)),
             Role::Open(proxy) => watch(&self.poll, &proxy.stream, key).and_then(|()| end(proxy.end())),
-            Role::Listening { listeners, .. } => {
-                listeners.iter().try_for_each(|listener| self.poll.add(listener.as_fd(), key))
-            }
+            // It was watched when it was bound, and so are its doors.
+            Role::Listening { .. } => Ok(()),
         };
         self.sockets.insert(key, socket);
         match watched {
@@ -519,7 +586,16 @@ impl Host {
                     self.end(key, errno);
                 }
             },
-            Role::Listening { .. } => self.give(key),
+            Role::Listening { port, end } => match has_hung_up(end) {
+                true => self.end(key, 0),
+                // There may be room again.
+                false => {
+                    let port = self.ports.get(port);
+                    let doors: Vec<u64> =
+                        port.into_iter().flat_map(|port| &port.doors).map(|(number, _)| *number).collect();
+                    doors.into_iter().for_each(|door| self.give(door));
+                }
+            },
         }
     }
 
@@ -559,59 +635,61 @@ impl Host {
         }
     }
 
-    /// Passes accepted connections to the program, as far as there is room.
-    fn give(&mut self, key: u64) {
-        loop {
-            let Some(socket) = self.sockets.get_mut(&key) else { return };
-            let Role::Listening { listeners, end, held } = &mut socket.role else { return };
-            if has_hung_up(end) {
-                return self.end(key, 0);
-            }
-            if held.is_none() {
-                // Next time, the next listener is first.
-                listeners.rotate_left(1);
-                *held = match accept(listeners) {
-                    Ok(stream) => match pair(true) {
-                        Ok(pair) => {
-                            let _ = stream.set_nonblocking(true);
-                            Some(Accepted { stream, theirs: pair.theirs, ours: pair.ours, inode: pair.inode })
-                        }
-                        // Out of file descriptors: this connection is reset.
-                        Err(_) => continue,
-                    },
+    /// Passes the connections that came by a door to the program, as far as there is room.
+    fn give(&mut self, door: u64) {
+        while let Some(number) = self.doors.get(&door).copied()
+            && let Some(port) = self.ports.get_mut(&number)
+        {
+            if port.held.is_none() {
+                let Some((_, open)) = port.doors.iter().find(|(known, _)| *known == door) else { return };
+                port.held = match open.accept() {
+                    Ok(came) => Some(came),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    // The interfaces or the daemon have gone. The program keeps a socket without connections. If the
-                    // socket hung up, the program would call accept again and again.
-                    Err(_) if listeners.is_empty() => return self.fall_silent(key),
-                    // No room for another connection now: try the waiting ones again later.
+                    Err(error) if doors::is_shut(&error) => return self.shut(door),
+                    // No room for another connection now: try again later.
                     Err(_) => return self.again = true,
                 };
             }
-            let Some(accepted) = held.as_ref() else { return };
-            let own = Own { address: socket.own.form(local_of(&accepted.stream)), ..socket.own };
-            let mut message = [0; socket_calls::ACCEPTED];
-            message[..ADDRESS].copy_from_slice(&address_bytes(own.address));
-            message[ADDRESS..].copy_from_slice(&address_bytes(own.form(peer_of(&accepted.stream))));
-            match send(end.as_fd(), &message, Some(accepted.theirs.as_fd())) {
-                Ok(_) => {}
-                Err(errno) if crate::ends::is_later(errno) => return,
-                Err(_) => return self.end(key, 0),
+            if !self.pass(number) {
+                return;
             }
-            let Some(accepted) = held.take() else { return };
-            let mut proxied =
-                Socket::new(accepted.inode, own, Role::Open(Box::new(Proxy::new(accepted.stream, accepted.ours))));
-            proxied.settings = socket.settings;
-            let number = self.number();
-            self.insert(number, proxied);
         }
     }
 
-    /// A listening socket accepts no more connections.
-    fn fall_silent(&mut self, key: u64) {
-        let Some(mut socket) = self.sockets.remove(&key) else { return };
-        if let Role::Listening { end, .. } = socket.role {
-            socket.role = Role::Bound(end, Vec::new());
-            self.sockets.insert(key, socket);
+    /// Passes a port's held connection to the first of its sockets that has room. `false`: none has.
+    fn pass(&mut self, number: u64) -> bool {
+        let members = self.ports.get(&number).map_or(0, |port| port.members.len());
+        for _ in 0..members {
+            let Some(port) = self.ports.get_mut(&number) else { return false };
+            let (Some(key), Some(came)) = (port.members.front().copied(), port.held.take()) else { return true };
+            port.members.rotate_left(1);
+            let Some(socket) = self.sockets.get(&key) else { continue };
+            let Role::Listening { end, .. } = &socket.role else { continue };
+            let (own, settings) = (socket.own, socket.settings);
+            match came.pass_to(end, own, &settings) {
+                Passed::Done(proxied) => {
+                    if let Some(proxied) = proxied {
+                        let number = self.number();
+                        self.insert(number, *proxied);
+                    }
+                    return true;
+                }
+                Passed::Later(came) => {
+                    if let Some(port) = self.ports.get_mut(&number) {
+                        port.held = Some(came);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// A door's interface has gone. A socket without any door keeps waiting for connections: if it hung up, the program
+    /// would call accept again and again.
+    fn shut(&mut self, door: u64) {
+        let Some(number) = self.doors.remove(&door) else { return };
+        if let Some(port) = self.ports.get_mut(&number) {
+            port.doors.retain(|(known, _)| *known != door);
         }
     }
 
@@ -621,6 +699,65 @@ impl Host {
         self.by_inode.remove(&socket.inode);
         if errno != 0 {
             self.remains.put(socket.inode, errno);
+        }
+        if let Role::Listening { port, .. } = socket.role {
+            self.leave(port, key);
+        }
+    }
+
+    /// A socket leaves its port. The last one closes all doors.
+    fn leave(&mut self, number: u64, key: u64) {
+        let Some(port) = self.ports.get_mut(&number) else { return };
+        port.members.retain(|member| *member != key);
+        if port.members.is_empty() {
+            self.ports.remove(&number);
+            self.doors.retain(|_, port| *port != number);
+        }
+    }
+}
+
+/// What became of a connection on its way to the program.
+enum Passed {
+    /// The program has it, or it is lost: no file descriptor, or no program. A flow goes on as this socket.
+    Done(Option<Box<Socket>>),
+    /// There is no room.
+    Later(Came),
+}
+
+impl Came {
+    /// Passes a connection to the program by the end of a listening socket.
+    fn pass_to(self, end: &OwnedFd, own: Own, settings: &Settings) -> Passed {
+        let announce = |local: SocketAddr, peer: SocketAddr, fd: &OwnedFd| {
+            let mut message = [0; socket_calls::ACCEPTED];
+            message[..ADDRESS].copy_from_slice(&address_bytes(local));
+            message[ADDRESS..].copy_from_slice(&address_bytes(peer));
+            send(end.as_fd(), &message, Some(fd.as_fd()))
+        };
+        match self {
+            Came::Kernel { socket, own, peer } => {
+                doors::apply(&socket, settings, own.is_ipv6());
+                match announce(own, peer, &socket) {
+                    Err(errno) if crate::ends::is_later(errno) => Passed::Later(Came::Kernel { socket, own, peer }),
+                    _ => Passed::Done(None),
+                }
+            }
+            Came::Flow(stream) => {
+                // Out of file descriptors: this connection is reset.
+                let Ok(pair) = pair(true) else { return Passed::Done(None) };
+                let _ = stream.set_nonblocking(true);
+                let of_it = Own { address: own.form(local_of(&stream)), ..own };
+                match announce(of_it.address, of_it.form(peer_of(&stream)), &pair.theirs) {
+                    Ok(_) => {
+                        let role = Role::Open(Box::new(Proxy::new(stream, pair.ours)));
+                        Passed::Done(Some(Box::new(Socket {
+                            settings: *settings,
+                            ..Socket::new(pair.inode, of_it, role)
+                        })))
+                    }
+                    Err(errno) if crate::ends::is_later(errno) => Passed::Later(Came::Flow(stream)),
+                    Err(_) => Passed::Done(None),
+                }
+            }
         }
     }
 }
@@ -635,8 +772,10 @@ impl Socket {
         if let Role::Bound(_, reserved) = &mut self.role
             && self.own.address.port() == 0
         {
-            *reserved = listeners_at(options, interfaces, self.own)?;
-            self.own.address.set_port(port_of(reserved));
+            *reserved = doors::open(options, interfaces, self.own, &self.settings)?;
+            if let Some(port) = port_of(reserved) {
+                self.own.address.set_port(port);
+            }
         }
         Ok(self.own.address)
     }
@@ -675,33 +814,9 @@ fn watch(poll: &Poll, stream: &TcpStream, key: u64) -> io::Result<()> {
     poll.add(stream.writable_fd(), key)
 }
 
-/// Listeners for a socket's own address, on one port.
-fn listeners_at(options: &Options, interfaces: &mut Interfaces, own: Own) -> io::Result<Vec<TcpListener>> {
-    let mut open = |address| TcpListener::bind_with(options, address);
-    at_one_port(&interfaces.behind(own, None), &mut open, &|listener| listener.local_addr().unwrap_or(NOWHERE))
-}
-
-fn port_of(listeners: &[TcpListener]) -> u16 {
-    listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(0, |address| address.port())
-}
-
-/// A connection of the first listener that has one. Removes listeners whose interface or daemon has gone.
-fn accept(listeners: &mut Vec<TcpListener>) -> io::Result<TcpStream> {
-    let mut none = io::Error::from(io::ErrorKind::WouldBlock);
-    let mut at = 0;
-    while let Some(listener) = listeners.get(at) {
-        match listener.accept() {
-            Ok((stream, _)) => return Ok(stream),
-            Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => {
-                listeners.remove(at);
-                continue;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => none = error,
-        }
-        at += 1;
-    }
-    Err(none)
+/// The port of the first door.
+fn port_of(doors: &[Door]) -> Option<u16> {
+    doors.first().map(|door| door.local().port())
 }
 
 fn local_of(stream: &TcpStream) -> SocketAddr {

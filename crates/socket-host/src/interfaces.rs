@@ -1,5 +1,6 @@
 //! The addresses for flows: the daemon's interfaces, which are asked for again now and then.
 
+use crate::doors::Place;
 use crate::families::{Own, plain};
 use crate::policy::{Act, Policy, Protocol};
 use capture::client::Client;
@@ -10,10 +11,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the daemon's answer is valid.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_millis(300);
 
 /// How long the interfaces of an ended daemon stay valid: a little longer than they wait for the next daemon.
 const LAST: Duration = Duration::from_secs(7);
+
+fn is_of_link(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
 
 /// The daemon's interfaces.
 #[derive(Debug)]
@@ -80,6 +85,22 @@ impl Interfaces {
             let mut some = all.iter().filter(|interface| !interface.is_shared || is_open);
             some.any(|interface| interface.addresses.iter().any(is_it))
         })
+    }
+
+    /// The addresses at which a socket listens: its own, or for all addresses those of every interface. Not the link-local
+    /// ones of IPv6: a program cannot name their interface.
+    ///
+    /// A device that the host keeps leaves IPv6 to the host, so a socket for both families is not there.
+    pub(crate) fn places(&mut self, own: Own) -> Vec<Place> {
+        let port = own.address.port();
+        let is_own = |interface: &&InterfaceState| !interface.is_shared || !own.reaches_both();
+        let places = self.all().iter().filter(is_own).flat_map(|interface| {
+            let addresses = interface.addresses.iter().map(|(address, _)| *address);
+            addresses
+                .filter(|address| own.covers(*address) && !is_of_link(*address))
+                .map(|address| Place { device: interface.device.clone(), address: SocketAddr::new(address, port) })
+        });
+        places.collect()
     }
 
     fn all(&mut self) -> &[InterfaceState] {

@@ -8,7 +8,8 @@
 //! - [`Host`] — one loop for all sockets. Start reading `host.rs`
 //! - `asks.rs` — questions and answers; `place.rs` — how programs find the host; `ends.rs` — pairs of unix sockets
 //! - `interfaces.rs` — the addresses for flows; `families.rs` — IPv4 and IPv6 in one socket
-//! - `policy.rs` — selects the sockets that become flows; `poll.rs` — the host's sleep
+//! - `policy.rs` — selects the sockets that become flows; `doors.rs` — where connections come in; `poll.rs` — the
+//!   host's sleep
 //! - `proxy.rs` — the bytes of one connection; `datagrams.rs` — those of one UDP socket; `settings.rs` — options of
 //!   sockets; `remains.rs` — errors of broken sockets
 //!
@@ -19,6 +20,7 @@
 
 mod asks;
 mod datagrams;
+mod doors;
 mod ends;
 mod families;
 mod host;

@@ -5,7 +5,7 @@
 //! All functions: pointers and lengths are as C requires them for the function of this name.
 
 use crate::ends::{self, End};
-use crate::kernel::{call, errno, fail, has_port, inode, is_unspecified, quietly, read_address, write_address};
+use crate::kernel::{call, errno, fail, has_port, inode, is_unspecified, option, quietly, read_address, write_address};
 use crate::{epoll, host, options};
 use libc::{
     c_int, c_uint, c_void, epoll_event, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
@@ -209,7 +209,10 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut so
         // The host closed it, or the process has too many open files: then the kernel drops descriptors.
         return fail(if count == 0 { libc::EINVAL } else { libc::EMFILE });
     };
-    ends::set_mark(accepted, mark::STREAM);
+    // A connection from the host's loopback is the kernel's.
+    if quietly(|| option(accepted, libc::SOL_SOCKET, libc::SO_DOMAIN)) == Some(libc::AF_UNIX) {
+        ends::set_mark(accepted, mark::STREAM);
+    }
     if flags & libc::SOCK_NONBLOCK != 0 {
         let nonblocking = libc::O_NONBLOCK as usize;
         call(libc::SYS_fcntl, [accepted as usize, libc::F_SETFL as usize, nonblocking]);

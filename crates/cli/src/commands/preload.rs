@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct Library {
@@ -129,9 +129,64 @@ fn is_static(head: &[u8]) -> bool {
     kinds.peek().is_some_and(Option::is_some) && !kinds.any(|kind| kind.is_none_or(|kind| kind == PT_INTERP as usize))
 }
 
+/// Does Go's runtime make this program's system calls? They go past every preloaded library.
+pub(crate) fn is_go(path: &Path) -> bool {
+    File::open(path)
+        .ok()
+        .and_then(|file| section_names(&|at, bytes| read_at(&file, at, bytes)))
+        .is_some_and(|names| names.split(|byte| *byte == 0).any(|name| name == b".go.buildinfo"))
+}
+
+fn read_at(file: &File, at: usize, bytes: usize) -> Option<Vec<u8>> {
+    let mut read = vec![0; bytes];
+    file.read_exact_at(&mut read, at as u64).ok()?;
+    Some(read)
+}
+
+/// The longest table of names that is read.
+const NAMES: usize = 1 << 20;
+
+/// The names of a little-endian ELF program's sections, each ended by a zero. `read`: bytes of the file, from an offset.
+fn section_names(read: &dyn Fn(usize, usize) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let number = |at: usize, bytes: usize| -> Option<usize> {
+        Some(read(at, bytes)?.iter().rev().fold(0usize, |number, byte| number.wrapping_shl(8) | usize::from(*byte)))
+    };
+    let wide = match read(0, 6)?[..] {
+        [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1] => class == 2,
+        _ => return None,
+    };
+    let header = if wide { [(40, 8), (58, 2), (62, 2)] } else { [(32, 4), (46, 2), (50, 2)] };
+    let [Some(first), Some(bytes), Some(index)] = header.map(|(at, bytes)| number(at, bytes)) else { return None };
+    let names = first.checked_add(index.checked_mul(bytes)?)?;
+    let (at, length) = if wide { ((24, 8), (32, 8)) } else { ((16, 4), (20, 4)) };
+    let field = |(offset, bytes): (usize, usize)| number(names.checked_add(offset)?, bytes);
+    read(field(at)?, field(length)?.min(NAMES))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_of_go_are_known_by_a_section() {
+        let check = |names: &[u8], expected: bool| {
+            let mut file = vec![0; 64 + 2 * 64];
+            file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            // Two sections behind the header, the second one with the names.
+            (file[40], file[58], file[60], file[62]) = (64, 64, 2, 1);
+            (file[64 + 64 + 24], file[64 + 64 + 32]) = (file.len() as u8, names.len() as u8);
+            file.extend(names);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("program");
+            for cut in [file.len(), file.len() - 1, 70, 10, 0] {
+                std::fs::write(&path, &file[..cut]).unwrap();
+                assert_eq!(is_go(&path), expected && cut == file.len(), "{cut}");
+            }
+        };
+        check(b"\0.text\0.go.buildinfo\0.data\0", true);
+        check(b"\0.text\0.gone\0", false);
+        assert!(!is_go(Path::new("/bin/sh")) && !is_go(Path::new("/no/such/program")));
+    }
 
     fn elf(kinds: &[u32]) -> Vec<u8> {
         let mut head = vec![0; 64];

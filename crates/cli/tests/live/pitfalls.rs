@@ -621,7 +621,8 @@ try:
     assert False, 'there is no end'
 except OSError as error:
     assert error.errno == errno.ENOBUFS, error
-assert len(many) > 200, len(many)
+# Hosts of the programs before are clients, too, for a while.
+assert len(many) > 150, len(many)
 for u in (many[0], many[-1]):
     u.send(b'x')
     assert u.recv(10) == b'x'

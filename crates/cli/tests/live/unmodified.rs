@@ -354,3 +354,143 @@ fn a_program_that_loads_nothing_is_told_so() {
         !processes.into_iter().any(|line| is_host(&line))
     });
 }
+
+#[test]
+fn a_device_or_a_slice_that_names_nothing_is_an_error() {
+    let Some(net) = interface_with(&[]) else { return };
+    for (options, expected) in [
+        (["--device", "nosuch0"], "has no interface `nosuch0`"),
+        (["--slice", "much"], "`much` is no share of the wire"),
+    ] {
+        let output = run_with(&net, &options, &["/bin/echo", "it ran"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(expected) && output.stdout.is_empty(), "{said}");
+    }
+    let device = net.device().to_string();
+    let output =
+        run_with(&net, &["--device", &device, "--slice", "fair:3"], &["/bin/echo", "it ran"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Says its number to each connection: the number of those before.
+const COUNTING: &str = "\
+import socket, sys
+s = socket.socket(int(sys.argv[1]))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind((sys.argv[2], int(sys.argv[3])))
+s.listen()
+print('ready', s.getsockname()[1], flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[4])):
+    c, peer = s.accept()
+    assert c.getpeername() == peer and c.family == s.family and c.getsockname()[1] == s.getsockname()[1]
+    assert c.recv(2) == b'hi'
+    c.sendall(b'%d' % number)
+    c.close()
+";
+
+fn counting(net: &Net, family: i32, address: &str, port: u16, count: u32) -> (std::process::Child, String) {
+    let (family, port, count) = (family.to_string(), port.to_string(), count.to_string());
+    let mut command = run(net, &["/usr/bin/python3", "-c", COUNTING, &family, address, &port, &count]);
+    let mut server = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (server, line)
+}
+
+fn greet(mut stream: TcpStream) -> String {
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(b"hi").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn a_listener_on_all_addresses_hears_every_interface_and_the_loopback() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    let up = |name: &str, address: &str| {
+        let output = crate::flows::command(&net, 0, &["up", name, "--via", "loopback", "--addr", address]).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    up("second0", "10.7.0.1/24");
+    let far = |address: &str| connect(&net, address);
+    let loopback = |address: &str| TcpStream::connect(address).unwrap();
+    // A second program is the peer on an interface without a device.
+    let by_flow = |address: &str, port: u16| {
+        let program = format!(
+            "import socket; s = socket.create_connection(('{address}', {port})); s.sendall(b'hi'); print(s.recv(9).decode())"
+        );
+        String::from_utf8(done(&net, &["/usr/bin/python3", "-c", &program])).unwrap().trim().to_string()
+    };
+    for (family, all, port, local) in [(2, "0.0.0.0", 7117, "127.0.0.1"), (10, "::", 7118, "[::1]")] {
+        let (mut server, ready) = counting(&net, family, all, port, 6);
+        assert_eq!(ready, format!("ready {port}\n"));
+        // They come before the program accepts, and it gets them in this order.
+        let first = far(&format!("10.0.0.2:{port}"));
+        std::thread::sleep(Duration::from_millis(100));
+        let second = loopback(&format!("127.0.0.1:{port}"));
+        std::thread::sleep(Duration::from_millis(100));
+        let third = far(&format!("10.0.0.2:{port}"));
+        std::thread::sleep(Duration::from_millis(100));
+        let fourth = loopback(&format!("{local}:{port}"));
+        writeln!(server.stdin.as_mut().unwrap()).unwrap();
+        assert_eq!([first, second, third, fourth].map(greet), ["0", "1", "2", "3"]);
+        assert_eq!(by_flow("10.7.0.1", port), "4");
+        // An interface that comes later joins within a second.
+        let (name, address) = (format!("late{port}"), format!("10.8.{}.1", port - 7000));
+        up(&name, &format!("{address}/24"));
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(by_flow(&address, port), "5");
+        let output = server.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // It closed everything: the port is free.
+        until("the port is free", || TcpListener::bind(("127.0.0.1", port)).is_ok());
+    }
+    // One taken port undoes all, and the next program has it.
+    let taken = TcpListener::bind("127.0.0.1:7119").unwrap();
+    let program = "import socket, errno\ns = socket.socket()\ns.bind(('0.0.0.0', 7119))\n\
+                   try: s.listen()\nexcept OSError as e: assert e.errno == errno.EADDRINUSE, e\nelse: assert False\n";
+    done(&net, &["/usr/bin/python3", "-c", program]);
+    drop(taken);
+    let (mut server, _) = counting(&net, 2, "0.0.0.0", 7119, 1);
+    writeln!(server.stdin.as_mut().unwrap()).unwrap();
+    assert_eq!(greet(far("10.0.0.2:7119")), "0");
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn sockets_that_share_a_port_get_connections_in_turn() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    let program = "\
+import socket, errno
+def one(shares):
+    s = socket.socket()
+    if shares: s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(('10.0.0.2', 7120))
+    s.listen()
+    return s
+a, b = one(True), one(True)
+try: one(False)
+except OSError as e: assert e.errno == errno.EADDRINUSE, e
+else: assert False
+print('ready', flush=True)
+for s in (a, b, a, b):
+    c, _ = s.accept()
+    assert c.recv(2) == b'hi'
+    c.sendall(b'x')
+    c.close()
+b.close()
+for _ in range(2):
+    c, _ = a.accept()
+    assert c.recv(2) == b'hi'
+    c.sendall(b'y')
+    c.close()
+";
+    let server = Running::start(run(&net, &["/usr/bin/python3", "-c", program]));
+    let said: String = (0..6).map(|_| greet(connect(&net, "10.0.0.2:7120"))).collect();
+    assert_eq!(said, "xxxxyy");
+    let output = server.end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

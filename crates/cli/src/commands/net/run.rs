@@ -7,8 +7,11 @@
 use super::parse;
 use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
+use capture::CaptureErrorKind;
+use flow::InterfaceState;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket::net::Options;
+use socket::{Connection, NoEnv, SocketError, UdpOptions, UdpSocket};
 use socket_host::{Host, Place, Policy};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +19,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Run an unmodified program whose TCP and UDP sockets are flows
 #[derive(clap::Args)]
@@ -54,9 +58,10 @@ Examples:
   streamline net run -- nginx -g 'daemon off;'
 
 Sockets that connect to where an interface of Streamline routes, or that are bound to one of its addresses or to all, are flows;
-others stay the kernel's, and so do 127.0.0.1, ::1, link-local addresses of IPv6 and groups. A socket that is bound to :: has flows
+others stay the kernel's, and so do 127.0.0.1, ::1, link-local addresses of IPv6 and groups. A TCP socket that listens on all
+addresses does so on every interface, also on those that come up later, and without --device on 127.0.0.1 and ::1 of the kernel. A socket that is bound to :: has flows
 of IPv4, too, unless it is one of IPv6 alone. Names are resolved by the kernel's sockets. Programs that are linked statically,
-setuid, or have file capabilities load no library and are refused. What the program starts has no more rights than it (no sudo),
+setuid, or have file capabilities load no library and are refused; one of Go is told that its sockets stay the kernel's. What the program starts has no more rights than it (no sudo),
 and no io_uring.
 
 A line of a policy file has four words, and the first line that fits a socket decides. What no line names stays the kernel's:
@@ -83,7 +88,15 @@ pub(super) fn run(args: &Args) -> Outcome {
     let library = LIBRARY.path().map_err(CommandError::Failed)?;
     LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
     // If there is no daemon, the error says how to start one.
-    drop(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
+    let daemon = super::Connection(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
+    check_interface(args, &daemon.interfaces()?)?;
+    drop(daemon);
+    if preload::is_go(&path) {
+        let name = base::terminal::name(&path);
+        eprintln!(
+            "streamline: {name} is a program of Go, which makes system calls itself: its sockets stay the kernel's"
+        );
+    }
     // Report errors in the policy before anything starts.
     read_policy(args.policy.as_deref())?;
     let variable = start_host(args)?;
@@ -97,6 +110,45 @@ pub(super) fn run(args: &Args) -> Outcome {
     // exec(2) returns only if it failed.
     let error = command.exec();
     Err(CommandError::Failed(format!("{} cannot be run: {error}", path.display())))
+}
+
+/// Checks that an interface has the device and gives the share that the options name. Else every socket would stay the
+/// kernel's, or be refused.
+fn check_interface(args: &Args, interfaces: &[InterfaceState]) -> Outcome {
+    let Args { device, slice, .. } = args;
+    let is_it = |interface: &&InterfaceState| device.as_ref().is_none_or(|device| *device == interface.device);
+    let mut interfaces = interfaces.iter().filter(is_it).peekable();
+    match (device, slice, interfaces.peek()) {
+        (Some(device), _, None) => {
+            let text = format!("the daemon has no interface `{device}`; `streamline net ls` lists those it has");
+            return Err(CommandError::Failed(text));
+        }
+        (None, Some(_), None) => {
+            let text = "the daemon has no interface that could give a slice; `streamline net up` makes one";
+            return Err(CommandError::Failed(text.into()));
+        }
+        _ => {}
+    }
+    let Some(slice) = slice else { return Ok(()) };
+    let mut refusal = None;
+    for interface in interfaces {
+        match refuses(args, &interface.device, slice)? {
+            None => return Ok(()),
+            refused => refusal = refused,
+        }
+    }
+    refusal.map_or(Ok(()), |text| Err(CommandError::Failed(text)))
+}
+
+/// Why an interface gives no flow such a share of the wire, if the share is the reason.
+fn refuses(args: &Args, device: &str, slice: &str) -> Result<Option<String>, CommandError> {
+    let connection = Connection::open(&args.daemon, "streamline net run");
+    let connection = connection.map_err(|error| CommandError::Failed(error.to_string()))?;
+    let wanted = UdpOptions { device: Some(device.into()), share: Some(slice.into()), ..UdpOptions::default() };
+    match UdpSocket::open(Arc::new(connection), &wanted, &mut NoEnv) {
+        Err(SocketError::Refused(CaptureErrorKind::Request, text)) => Ok(Some(text)),
+        _ => Ok(None),
+    }
 }
 
 /// Reads the policy. Without a file, every socket may become a flow.
