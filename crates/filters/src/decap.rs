@@ -99,7 +99,9 @@ impl Decap {
         let timeout = params.number("timeout").unwrap_or(DECAP_TIMEOUT_NS);
         let memory = params.number("memory").unwrap_or(DECAP_HELD_BYTES);
         Ok(Decap {
-            has_opened: false,
+            shows_outer: false,
+            outer: Vec::new(),
+            unread: None,
             ports: ports(params)?,
             depth: depth as usize,
             fragments: Fragments::new(Policies::new(params)?, timeout, memory),
@@ -150,9 +152,28 @@ pub(crate) struct Decap {
     /// The tunnels of the current packet, and the key that tells them apart.
     stack: Vec<u8>,
     key: Vec<u8>,
-    /// The last frame carried another. Holds after [`Fate::Becomes`] only.
-    has_opened: bool,
+    /// The caller asks for `outer`.
+    shows_outer: bool,
+    outer: Vec<Outer>,
+    /// Why the last frame is not read as a receiver may read it.
+    unread: Option<&'static str>,
 }
+
+/// A packet that the last frame was or carried, and that carries more: a tunnel over IP, or a fragment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outer {
+    pub block: Descriptor,
+    pub is_fragment: bool,
+}
+
+/// Why a frame is dropped.
+const NO_VIEW: &str = "no view for a tunnel";
+
+/// Tunnels are not opened to the end.
+pub(crate) const TOO_DEEP: &str = "tunnels too deep";
+
+/// Some fragments of one packet came in a tunnel, others outside of it or in another.
+pub(crate) const SPLIT: &str = "fragments of one packet in and out of a tunnel";
 
 pub(crate) enum Fate {
     /// The frame passes unchanged.
@@ -167,6 +188,8 @@ impl Decap {
     #[inline]
     pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
         self.fragments.begin_frame();
+        self.outer.clear();
+        self.unread = None;
         match is_plain(link, cx.rings.bytes(frame), &self.ports) {
             true => Fate::Passes,
             false => self.open(link, frame, cx),
@@ -194,14 +217,20 @@ impl Decap {
         self.fragments.overlaps
     }
 
-    /// Did the last frame carry another?
-    pub(crate) fn has_opened(&self) -> bool {
-        self.has_opened
+    /// For callers that look at each packet of a frame: keeps those of [`Decap::outer`].
+    pub(crate) fn show_outer(&mut self) {
+        self.shows_outer = true;
     }
 
-    /// Was one of the tunnels of the last frame over IP? Holds after [`Fate::Becomes`] only.
-    pub(crate) fn has_opened_ip(&self) -> bool {
-        stack::Layers::of(&self.stack).any(|layer| layer.addresses.is_some())
+    /// The packets of the last frame but for the innermost, outermost first, with [`Decap::show_outer`]. A frame that
+    /// carries its packet below IP is none.
+    pub(crate) fn outer(&self) -> &[Outer] {
+        &self.outer
+    }
+
+    /// Why the last frame is not read as a receiver may read it: [`TOO_DEEP`] or [`SPLIT`].
+    pub(crate) fn unread(&self) -> Option<&'static str> {
+        self.unread
     }
 
     /// When [`Decap::expire`] is due next.
@@ -239,10 +268,14 @@ impl Decap {
                 }
                 Ok(Carries::Nothing) => break,
                 Ok(Carries::Inner(_)) if layers >= self.depth => {
-                    cx.count("tunnels too deep", 1);
+                    cx.count(TOO_DEEP, 1);
+                    self.unread = Some(TOO_DEEP);
                     break;
                 }
                 Ok(Carries::Inner(inner)) => {
+                    if inner.layer.addresses.is_some() && !self.show(&block, link, before, false, cx) {
+                        return Fate::Dropped(NO_VIEW);
+                    }
                     inner.layer.append_to(&mut self.stack);
                     layers += 1;
                     let flags = block.flags();
@@ -253,8 +286,16 @@ impl Decap {
                     cx.count(opened(inner.layer.kind), 1);
                 }
                 Ok(Carries::Fragment(fragment)) => {
+                    if !self.show(&block, link, before, true, cx) {
+                        return Fate::Dropped(NO_VIEW);
+                    }
                     let scope = self.scope();
-                    match self.fragments.add(&block, &fragment, scope, cx) {
+                    let outside = stack::Layers::of(&self.stack).next().map(|layer| layer.vlans.named());
+                    let added = self.fragments.add(&block, &fragment, scope, outside, cx);
+                    if self.fragments.is_split {
+                        self.unread = Some(SPLIT);
+                    }
+                    match added {
                         Added::Kept => return Fate::Kept,
                         Added::Dropped(reason) => return Fate::Dropped(reason),
                         Added::Whole(packet) => (block, is_whole) = (packet, true),
@@ -262,23 +303,43 @@ impl Decap {
                 }
             }
         }
-        self.has_opened = self.stack.len() > before;
-        if self.has_opened {
-            match self.views.of(&block, link, &self.stack, cx) {
-                Some(view) => (block.ring, block.generation) = (view.ring, view.generation),
-                None => return Fate::Dropped("no view for a tunnel"),
-            }
-        } else if !is_whole {
-            return Fate::Passes;
+        match self.in_its_view(&block, link, before, cx) {
+            None => Fate::Dropped(NO_VIEW),
+            Some(_) if !is_whole && self.stack.len() == before => Fate::Passes,
+            Some(block) => Fate::Becomes(block),
         }
-        Fate::Becomes(block)
     }
 
-    /// A hash of the tunnels, which keeps their fragments apart from others.
+    /// Keeps a packet that carries more, if the caller asks; `false`: there is no view for it.
+    fn show(&mut self, block: &Descriptor, link: LinkType, before: usize, is_fragment: bool, cx: &mut Context<'_>) -> bool {
+        let shown = if self.shows_outer { self.in_its_view(block, link, before, cx) } else { return true };
+        self.outer.extend(shown.map(|block| Outer { block, is_fragment }));
+        shown.is_some()
+    }
+
+    /// A packet in the view that names its tunnels; the first `before` bytes of these are those of the frame.
+    fn in_its_view(
+        &mut self,
+        block: &Descriptor,
+        link: LinkType,
+        before: usize,
+        cx: &mut Context<'_>,
+    ) -> Option<Descriptor> {
+        if self.stack.len() == before {
+            return Some(*block);
+        }
+        let view = self.views.of(block, link, &self.stack, cx)?;
+        Some(Descriptor { ring: view.ring, generation: view.generation, ..*block })
+    }
+
+    /// A hash of the tunnels, which keeps their fragments apart from others; 0: no tunnel.
     fn scope(&mut self) -> u64 {
+        if self.stack.is_empty() {
+            return 0;
+        }
         self.key.clear();
         stack::append_key(&self.stack, &mut self.key);
-        self.hasher.hash_one(&self.key)
+        self.hasher.hash_one(&self.key) | 1
     }
 }
 

@@ -13,10 +13,11 @@ mod reset;
 #[cfg(test)]
 mod tests;
 
-use crate::decap::{self, Decap, Fate};
+use crate::decap::{self, Decap, Fate, Outer};
 use crate::parts::origin::{self, Origins};
 use crate::parts::select::Links;
-use crate::rules::inspector::{FragmentEvent, Inspector, Met};
+use crate::rules::inspector::{FragmentEvent, Inspector, Met, SPLIT};
+use crate::rules::midstream::{MIDSTREAM, Midstream};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
@@ -41,7 +42,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
          for which there is no room ahead of a hole, for to make room is to forget what passed.\n\
          \n\
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
-         batches; flows stay. A file with mistakes changes nothing, and is reported.\n\
+         batches; flows stay. A file with mistakes changes nothing, and is reported; so does one that is empty, gone, or no file.\n\
          \n\
          fail=closed drops frames that cannot be judged: segments and fragments that a receiver refuses as well, and packets whose \
          rules took too much work. fail=open lets them pass. dropped=reset tells both ends of a stopped TCP connection by resets; \
@@ -61,6 +62,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
             .default("silent"),
         Param::new("devices", ParamType::List, "between which it is, and where resets go out; those of the bridge if not given"),
         URGENT.default("oob"),
+        MIDSTREAM,
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -89,10 +91,14 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let is_closed = params.text("fail") != Some("open");
     let urgent = Urgent::of(params.text(URGENT.key), is_closed);
     let settings = Settings { keep_given, checksums, urgent, doubts: false, ..Settings::default() };
+    let origins = Origins::new(params).between(params.list("devices"));
+    let mut inspector = Inspector::with(Arc::new(set), origins, settings);
+    inspector.midstream = Midstream::of(params);
     let mut decap = decap::usual()?;
     decap.refuse_newcomers();
+    decap.show_outer();
     Ok(Instance::filter(Ips {
-        inspector: Inspector::with(Arc::new(set), Origins::new(params).between(params.list("devices")), settings),
+        inspector,
         decap,
         links: Links::default(),
         is_closed,
@@ -121,6 +127,16 @@ struct Ips {
 }
 
 impl Ips {
+    /// Asks for the next timer.
+    fn wake(&self, cx: &mut Context<'_>) {
+        cx.wake_at(self.inspector.next_due().min(self.decap.next_due()).min(self.reloaded.next_due(cx)));
+    }
+
+    /// Takes rules that changed.
+    fn reload(&mut self, cx: &mut Context<'_>) {
+        self.reloaded.apply("ips", &mut self.inspector, &mut self.left_out, cx);
+    }
+
     /// May a frame pass? The error is the reason why not.
     #[inline]
     fn judge(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
@@ -139,26 +155,28 @@ impl Ips {
         if let Some(reason) = self.decap.refusal() {
             return Err(reason);
         }
-        let block = match fate {
-            Fate::Passes => *frame,
-            // Rules may also name the ends of a tunnel.
-            Fate::Becomes(block) if self.decap.has_opened() => {
-                self.ask(frame, frame, link, cx)?;
-                block
+        // Rules may also name the ends of a tunnel, and see a fragment's IP header. The fragment that completes a
+        // packet is judged with the packet.
+        let event = FragmentEvent::of(&fate, &self.decap);
+        for at in 0..self.decap.outer().len() {
+            let Outer { block, is_fragment } = self.decap.outer()[at];
+            if is_fragment {
+                self.inspector.expect_fragment(event);
             }
-            Fate::Becomes(block) => block,
-            // Rules see the fragment's IP header. The fragment that completes the packet is judged with the packet.
-            Fate::Kept => {
-                self.inspector.expect_fragment(FragmentEvent::of(&fate, &self.decap));
-                *frame
-            }
-            Fate::Dropped(reason) => {
-                self.inspector.expect_fragment(FragmentEvent::of(&fate, &self.decap));
-                self.ask(frame, frame, link, cx)?;
-                return if self.is_closed { Err(reason) } else { Ok(()) };
-            }
+            self.ask(&block, frame, link, cx)?;
+        }
+        let judged = match fate {
+            Fate::Passes => self.ask(frame, frame, link, cx),
+            Fate::Becomes(block) => self.ask(&block, frame, link, cx),
+            Fate::Kept => Ok(()),
+            Fate::Dropped(reason) if self.is_closed => Err(reason),
+            Fate::Dropped(_) => Ok(()),
         };
-        self.ask(&block, frame, link, cx)
+        judged?;
+        match self.decap.unread() {
+            Some(reason) if self.is_closed => Err(reason),
+            _ => Ok(()),
+        }
     }
 
     /// May `frame` pass, given `block`: its own bytes or a packet inside it? The error is the reason why not.
@@ -171,12 +189,13 @@ impl Ips {
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         let verdict = self.inspector.frame(block, cx);
-        let Met { refused, contradicts, cut_short, flow_dropped } = self.inspector.met();
+        let Met { refused, contradicts, cut_short, flow_dropped, split } = self.inspector.met();
         let (source, target) = match verdict {
             Verdict::Pass => {
                 return match refused {
                     _ if contradicts => Err("contradicts one that passed"),
                     Some(reason) if self.is_closed => Err(reason),
+                    None if split && self.is_closed => Err(SPLIT),
                     None if cut_short && self.is_closed => {
                         self.inspector.stop_last(cx);
                         Err("its rules took too much work")
@@ -197,7 +216,7 @@ impl Ips {
 impl Filter for Ips {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         if self.dealt_with == 0 {
-            self.reloaded.apply("ips", &mut self.inspector, &mut self.left_out, cx);
+            self.reload(cx);
             self.resets.send(cx);
             self.links = Links::default();
             self.inspector.begin_batch();
@@ -219,18 +238,22 @@ impl Filter for Ips {
             }
         }
         self.dealt_with = 0;
-        cx.wake_at(self.inspector.next_due().min(self.decap.next_due()));
+        self.wake(cx);
         Ok(Status::Done)
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        if self.dealt_with == 0 {
+            self.reload(cx);
+        }
         self.decap.expire(cx);
         let status = self.inspector.expire(ENOUGH, cx);
-        cx.wake_at(self.inspector.next_due().min(self.decap.next_due()));
+        self.wake(cx);
         Ok(status)
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.wake(cx);
         self.resets.send(cx);
         Ok(Status::Done)
     }

@@ -7,7 +7,7 @@
 //!   `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
 //!   `small`; `prefixed` splits streams. `http_events` and `tls_events` find anomalies. The crate `packet` reads
 //!   headers.
-//! - `row` — the alert record; `reload` — rules that change while the filter runs.
+//! - `midstream` — connections joined midway; `row` — the alert record; `reload` — rules that change while the filter runs.
 //!
 //! The crate `rules` has the language and the matching.
 
@@ -22,6 +22,7 @@ mod http;
 mod http2;
 mod http_events;
 pub(crate) mod inspector;
+pub(crate) mod midstream;
 mod mime;
 mod mqtt;
 mod prefixed;
@@ -55,7 +56,10 @@ use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
 use inspector::{FragmentEvent, Inspector};
+use midstream::{MIDSTREAM, Midstream};
 use reload::Reloaded;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The filter kind `rules`.
@@ -79,7 +83,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
-         batches; flows stay. A file with mistakes changes nothing, and is reported.",
+         batches; flows stay. A file with mistakes changes nothing, and is reported; so does one that is empty, gone, or no file.",
     )
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
@@ -88,6 +92,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("payload", ParamType::Flag, "add to alerts what rules looked at, and the packet").default("no"),
         URGENT.default("oob"),
+        MIDSTREAM,
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -115,7 +120,7 @@ const TOLD_MISTAKES: usize = 20;
 /// Loads the rules from the file that the parameter `key` names.
 pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
     let path = params.text(key).unwrap_or_default();
-    let text = std::fs::read(path).map_err(|error| {
+    let text = read_file(Path::new(path)).map_err(|error| {
         let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
         ParamError { system: true, ..ParamError::new(key, message) }
     })?;
@@ -130,9 +135,23 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
         };
         variables.push((name.trim_start_matches('$').to_string(), value.to_string()));
     }
-    let folder = std::path::Path::new(path).parent().map(std::path::Path::to_path_buf);
+    let folder = Path::new(path).parent().map(Path::to_path_buf);
     let options = Options { variables, partial: params.flag("partial"), quic: cfg!(feature = "quic"), folder };
     RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
+}
+
+/// Reads a file, and nothing else: a FIFO would be waited for, and some devices have no end.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    use rustix::fs::{FileType, Mode, OFlags};
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(io::ErrorKind::IsADirectory.into()),
+        _ => return Err(io::Error::other("it is a FIFO or a device, not a file")),
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Decodes a rule file, or returns the number of the first line that is not UTF-8. Comments may have any bytes.
@@ -161,10 +180,12 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let left_out = set.left_out().len();
     let urgent = Urgent::of(params.text(URGENT.key), false);
     let mut inspector = Inspector::new(Arc::new(set), Origins::new(params), urgent);
+    inspector.midstream = Midstream::of(params);
     if params.flag("payload") {
         inspector.show_bytes();
     }
-    let decap = params.flag("decap").then(decap::usual).transpose()?;
+    let mut decap = params.flag("decap").then(decap::usual).transpose()?;
+    decap.iter_mut().for_each(Decap::show_outer);
     let reloaded = Reloaded::new("file", params)?;
     Ok(Instance::filter(Rules { inspector, decap, links: Links::default(), dealt_with: 0, left_out, reloaded }))
 }
@@ -191,41 +212,38 @@ impl Rules {
         };
         let fate = decap.frame(link, frame, cx);
         let event = FragmentEvent::of(&fate, decap);
+        for outer in decap.outer() {
+            if outer.is_fragment {
+                self.inspector.expect_fragment(event);
+            }
+            self.inspector.frame(&outer.block, cx);
+        }
+        if decap.unread() == Some(decap::TOO_DEEP) {
+            self.inspector.expect_unread();
+        }
         match fate {
             Fate::Passes => drop(self.inspector.frame(frame, cx)),
-            Fate::Becomes(block) => {
-                // A frame from a tunnel below IP is not a packet of its own.
-                let carries = decap.has_opened();
-                if !carries {
-                    self.inspector.expect_fragment(event);
-                }
-                if !carries || decap.has_opened_ip() {
-                    self.inspector.frame(frame, cx);
-                }
-                self.inspector.frame(&block, cx);
-            }
-            Fate::Kept => {
-                self.inspector.expect_fragment(event);
-                self.inspector.frame(frame, cx);
-            }
-            Fate::Dropped(reason) => {
-                cx.count(reason, 1);
-                self.inspector.expect_fragment(event);
-                self.inspector.frame(frame, cx);
-            }
+            Fate::Becomes(block) => drop(self.inspector.frame(&block, cx)),
+            Fate::Kept => {}
+            Fate::Dropped(reason) => cx.count(reason, 1),
         }
     }
 
-    /// When the next timer is due.
-    fn next_due(&self) -> u64 {
+    /// Asks for the next timer.
+    fn wake(&self, cx: &mut Context<'_>) {
         let decap = self.decap.as_ref().map_or(u64::MAX, Decap::next_due);
-        self.inspector.next_due().min(decap)
+        cx.wake_at(self.inspector.next_due().min(decap).min(self.reloaded.next_due(cx)));
+    }
+
+    /// Takes rules that changed.
+    fn reload(&mut self, cx: &mut Context<'_>) {
+        self.reloaded.apply("rules", &mut self.inspector, &mut self.left_out, cx);
     }
 }
 
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        self.reloaded.apply("rules", &mut self.inspector, &mut self.left_out, cx);
+        self.reload(cx);
         self.links = Links::default();
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
@@ -236,15 +254,21 @@ impl Filter for Rules {
             self.frame(batch.block(place), cx);
         }
         self.dealt_with = 0;
-        cx.wake_at(self.next_due());
+        self.wake(cx);
         Ok(Status::Done)
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.reload(cx);
         self.decap.iter_mut().for_each(|decap| decap.expire(cx));
         let status = self.inspector.expire(ENOUGH, cx);
-        cx.wake_at(self.next_due());
+        self.wake(cx);
         Ok(status)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.wake(cx);
+        Ok(Status::Done)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {

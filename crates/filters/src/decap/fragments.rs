@@ -107,6 +107,10 @@ pub(super) struct Fragments {
     pub(super) refusal: Option<&'static str>,
     /// A fragment in the last frame overlaps an earlier one.
     pub(super) overlaps: bool,
+    /// Of packets in tunnels: their key as it were outside, and their own.
+    tunnelled: HashMap<Key, Key>,
+    /// A fragment in the last frame has the fields of a packet under way that is in another tunnel, or in none.
+    pub(super) is_split: bool,
 }
 
 impl Fragments {
@@ -128,17 +132,27 @@ impl Fragments {
             completed: 0,
             refusal: None,
             overlaps: false,
+            tunnelled: HashMap::new(),
+            is_split: false,
         }
     }
 
     /// Forgets the findings of the last frame, which may have held fragments in fragments.
     #[inline]
     pub fn begin_frame(&mut self) {
-        (self.refusal, self.completed, self.overlaps) = (None, 0, false);
+        (self.refusal, self.completed, self.overlaps, self.is_split) = (None, 0, false, false);
     }
 
-    /// Adds a fragment: `frame` is its layout in `block`, `scope` a hash of its tunnels.
-    pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
+    /// Adds a fragment: `frame` is its layout in `block`, `scope` a hash of its tunnels, `outside` the VLANs around
+    /// them.
+    pub fn add(
+        &mut self,
+        block: &Descriptor,
+        frame: &Frame,
+        scope: u64,
+        outside: Option<Vlans>,
+        cx: &mut Context<'_>,
+    ) -> Added {
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
         let start = u32::from(fragment.offset);
         let captured = frame.payload_end.saturating_sub(fragment.start);
@@ -165,6 +179,10 @@ impl Fragments {
             identification: fragment.identification,
             protocol: (frame.version == 4).then_some(fragment.protocol),
         };
+        if self.meets_split(key, outside) {
+            cx.count("fragments of one packet in and out of a tunnel", 1);
+            self.is_split = true;
+        }
         let end = start + len;
         let part = block.part(fragment.start, captured.min(len));
         if self.refuses
@@ -209,6 +227,21 @@ impl Fragments {
             }
         }
         Added::Kept
+    }
+
+    /// Is a packet with the same fields under way in another tunnel, or outside of this one? A receiver that ends both
+    /// puts their fragments together.
+    fn meets_split(&mut self, key: Key, outside: Option<Vlans>) -> bool {
+        let is_open = |key: &Key| self.packets.get(key).is_some_and(|packet| packet.state == State::Open);
+        let Some(vlans) = outside else { return self.tunnelled.get(&key).is_some_and(is_open) };
+        let bare = Key { scope: 0, vlans, ..key };
+        let other = self.tunnelled.get(&bare).filter(|other| **other != key && is_open(other));
+        let is_split = is_open(&bare) || other.is_some();
+        if self.tunnelled.len() > 2 * DECAP_PACKETS {
+            self.tunnelled.retain(|_, key| self.packets.contains_key(key));
+        }
+        self.tunnelled.insert(bare, key);
+        is_split
     }
 
     /// Compares a fragment with those of its packet that passed, and makes room for it. `Some`: it is not added.

@@ -2,6 +2,7 @@
 
 mod around;
 mod fragments;
+mod tunnels;
 mod urgent;
 
 use super::KIND;

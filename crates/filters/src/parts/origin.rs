@@ -29,6 +29,8 @@ pub(crate) struct Origin {
     pub link: LinkType,
     /// A number for the tunnels around its packets, the same for both directions; 0 = none.
     tunnel: u64,
+    /// The VLANs around the outermost tunnel.
+    around: Vlans,
     /// Did its packets come by the first of two devices? `None`: not asked for.
     came_by_first: Option<bool>,
 }
@@ -106,9 +108,16 @@ impl Origins {
             _ => 0,
         };
         let came_by_first = self.first.as_ref().map(|first| interface.name.as_deref() == Some(first));
-        let origin = Origin { link: LinkType(interface.link_type?), tunnel, came_by_first };
+        let layers = interface.tunnels.as_deref().map(stack::Layers::of);
+        let around = layers.and_then(|mut layers| layers.next()).map_or(Vlans::default(), |layer| layer.vlans);
+        let origin = Origin { link: LinkType(interface.link_type?), tunnel, around, came_by_first };
         self.last = Some((Links::key_of(block), origin));
         Some(origin)
+    }
+
+    /// The scope that a flow in a tunnel had outside of it; `None`: it is in none.
+    pub fn scope_outside(&self, origin: Origin) -> Option<u64> {
+        (origin.tunnel != 0).then(|| self.scope(Origin { tunnel: 0, ..origin }, origin.around))
     }
 
     /// The scope of a flow: a number that tells flows of the same addresses and ports apart; 0: no tunnel and VLAN.

@@ -25,6 +25,10 @@ pub(super) struct Connection {
     pub number: Option<u32>,
     /// Clock time (not capture time) of the newest packet.
     pub last_seen: u64,
+    /// How many flows began before it.
+    pub serial: u64,
+    /// It was joined midway, and is not read: see [`super::midstream`].
+    pub midstream: bool,
     /// By side: a packet was seen.
     pub heard: [bool; 2],
     /// Handshake steps seen: 1 SYN, 2 SYN with ACK, 3 final ACK.
@@ -116,6 +120,8 @@ impl Connection {
             sides: Default::default(),
             number: None,
             last_seen: 0,
+            serial: 0,
+            midstream: false,
             heard: [false; 2],
             handshake: 0,
             turned: false,

@@ -137,6 +137,8 @@ fn extensions(network: &[u8], to: &mut Events) {
                 if field & 0xfff8 != 0 {
                     return;
                 }
+                // Suricata looks for the next header where the packet is no fragment.
+                to.add_if(field & 1 == 0 && behind.len() < 2, "ipv6.trunc_exthdr");
             }
         }
         (kind, rest) = (next, behind);
@@ -231,7 +233,7 @@ mod tests {
         check(0, &[59, 0, 5, 3, 0, 0, 0, 0], &["ipv6.exthdr_invalid_optlen"]);
         check(0, &[59, 0, 5, 2, 0, 0, 1, 9], &["ipv6.exthdr_invalid_optlen"]);
         check(0, &[59, 0, 99, 4, 0, 0, 0, 0], &["ipv6.hopopts_unknown_opt"]);
-        check(44, &[59, 0, 0, 0, 0, 0, 0, 1], &["ipv6.exthdr_useless_fh"]);
+        check(44, &[59, 0, 0, 0, 0, 0, 0, 1], &["ipv6.exthdr_useless_fh", "ipv6.trunc_exthdr"]);
         check(44, &[59, 7, 0, 1, 0, 0, 0, 1], &["ipv6.fh_non_zero_reserved_field"]);
         check(43, &[59, 0, 0, 0, 0, 0, 0, 0], &["ipv6.rh_type_0"]);
         check(59, &[1], &["ipv6.data_after_none_header"]);

@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
+use super::midstream::Midstream;
 use super::row::{self, Alert, SCHEMA, Seen};
 use super::transfers::Transfers;
 use crate::decap::{self, Decap, Fate};
@@ -24,6 +25,7 @@ use packet::frame::protocol;
 use packet::malformed::Malformed;
 use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Lists of flows, in order of eviction: only one side was heard (an attacker can create any number), both sides were
@@ -34,6 +36,9 @@ const STOPPED: usize = 2;
 
 /// Idle time after which a flow other than TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
+
+/// Data of one direction came in a tunnel and outside of it, or in two. A receiver that ends both has one stream.
+pub(crate) const SPLIT: &str = "data of one stream in and out of a tunnel";
 
 /// What besides rules may decide whether a frame passes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,11 +51,15 @@ pub(crate) struct Met {
     pub cut_short: bool,
     /// A rule dropped the flow earlier.
     pub flow_dropped: bool,
+    /// The segment's stream is in a tunnel in part: see [`SPLIT`].
+    pub split: bool,
 }
 
 /// Runs rules over frames.
 pub(crate) struct Inspector {
     met: Met,
+    /// What becomes of connections joined midway.
+    pub midstream: Midstream,
     /// The caller blocks frames by the verdict.
     is_inline: bool,
     /// Alerts include payloads and packets.
@@ -62,8 +71,12 @@ pub(crate) struct Inspector {
     origins: Origins,
     /// Stopped flows have their own list: other flows are evicted first, or a flood would release them.
     flows: FlowTable<Box<Connection>, 3>,
+    /// Of TCP flows in tunnels with data: flow and scope as they were outside, and the scope.
+    tunnelled: HashMap<(Flow, u64), u64>,
     /// By stream number: the flow.
     by_number: Vec<Option<Slot>>,
+    /// Flows that began.
+    begun: u64,
     http: HttpShared,
     /// Expected FTP data connections.
     transfers: Transfers,
@@ -75,6 +88,8 @@ pub(crate) struct Inspector {
     odd: Events,
     /// Set while the next frame is known to be a fragment: its event, if any.
     of_fragment: Option<Option<FragmentEvent>>,
+    /// Set while the next frame is known to hold tunnels that are not opened.
+    too_deep: bool,
     /// Memory of all flows, in bytes.
     kept_bytes: usize,
     row: RowWriter,
@@ -95,13 +110,16 @@ impl Inspector {
         let mut http = HttpShared::new();
         http.asks = engine.asks_for_app_events();
         Inspector {
+            midstream: Midstream::default(),
             is_inline,
             shows_bytes: false,
             engine,
             assembler: Assembler::new(settings),
             origins,
             flows: FlowTable::new(),
+            tunnelled: HashMap::new(),
             by_number: Vec::new(),
+            begun: 0,
             http,
             transfers: Transfers::default(),
             parsed: Parsed::default(),
@@ -109,6 +127,7 @@ impl Inspector {
             touched: Vec::new(),
             odd: Events::default(),
             of_fragment: None,
+            too_deep: false,
             kept_bytes: 0,
             row: RowWriter::new(&SCHEMA),
             met: Met::default(),
@@ -166,6 +185,9 @@ impl Inspector {
             parsed.hide_payload();
             parsed.events.extend(event.map(|event| event.name(parsed.version)));
         }
+        if std::mem::take(&mut self.too_deep) {
+            parsed.events.push("too_many_layers");
+        }
         self.odd.0.clear();
         self.met.refused = parsed.refused;
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
@@ -187,6 +209,11 @@ impl Inspector {
     /// Announces that the next frame is a fragment. The reassembled packet is shown by itself.
     pub fn expect_fragment(&mut self, event: Option<FragmentEvent>) {
         self.of_fragment = Some(event);
+    }
+
+    /// Announces that the next frame holds tunnels that are not opened.
+    pub fn expect_unread(&mut self) {
+        self.too_deep = true;
     }
 
     fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
@@ -238,12 +265,49 @@ impl Inspector {
             return Verdict::Drop;
         }
         let way = Way3 { to_server: packet.to_server, established: packet.established, in_stream: packet.in_stream };
+        let is_data = !packet.payload.is_empty();
+        if let Some((slot, flow)) = slot.zip(parsed.flow)
+            && is_data
+            && flow.protocol == protocol::TCP
+            && self.is_split(slot, flow, scope, crossing, origin)
+        {
+            cx.count(SPLIT, 1);
+            self.odd.add("split_by_tunnel");
+            self.met.split = true;
+        }
         let verdict = self.evaluate(slot, Some((parsed, way)), frame, parsed.vlans, cx);
         if let Some(slot) = slot {
             self.settle(slot, cx);
         }
         self.others(slot.unwrap_or(Slot(u32::MAX)), cx);
         verdict
+    }
+
+    /// Does the data of a segment go on with a stream that began in another tunnel, or outside of this one? Flows that
+    /// both have their own answers are two.
+    fn is_split(&mut self, slot: Slot, flow: Flow, scope: u64, crossing: u64, origin: Origin) -> bool {
+        let outside = self.origins.scope_outside(origin).map(|scope| scope ^ crossing);
+        let Inspector { flows, tunnelled, .. } = self;
+        let known = flow.min(flow.reversed());
+        let others = match outside {
+            None => [tunnelled.get(&(known, scope)).copied(), None],
+            Some(outside) => {
+                if tunnelled.len() > 2 * RULES_FLOWS {
+                    tunnelled.retain(|(flow, _), scope| flows.find(flow, *scope).is_some());
+                }
+                let last = tunnelled.insert((known, outside), scope);
+                [Some(outside), last.filter(|last| *last != scope)]
+            }
+        };
+        let Some(own) = flows.get(slot) else { return false };
+        others.into_iter().flatten().any(|other| {
+            let other = flows.find(&flow, other).and_then(|(slot, _)| flows.get(slot));
+            other.is_some_and(|other| {
+                let side = usize::from(other.flow != flow);
+                let are_answered = own.heard == [true; 2] && other.heard == [true; 2];
+                other.heard[side] && other.serial < own.serial && !are_answered
+            })
+        })
     }
 
     /// Adds a segment to its stream, and feeds the bytes it completes to the application. Returns the flow, and whether
@@ -269,6 +333,11 @@ impl Inspector {
             }
             Err(_) => return (None, false),
         };
+        if self.midstream != Midstream::Read
+            && let Some(slot) = self.joined_midway(&segment, scope, frame.time, cx)
+        {
+            return (Some(slot), false);
+        }
         let taken = self.assemble(cx, |assembler, cx| assembler.segment(&segment, frame, cx));
         match taken {
             Ok(differs) => {
@@ -337,6 +406,29 @@ impl Inspector {
         (slot, taken.is_ok() && number.is_some() && !waits)
     }
 
+    /// The flow of a segment whose connection was joined midway; `None`: it was seen from its SYN.
+    #[cold]
+    fn joined_midway(&mut self, segment: &Segment, scope: u64, time: u64, cx: &mut Context<'_>) -> Option<Slot> {
+        let known = self.flows.find(&segment.flow, scope).map(|(slot, _)| slot);
+        if segment.is_first_syn() {
+            // Another connection begins.
+            let joined = known.filter(|slot| self.flows.get(*slot).is_some_and(|it| it.midstream));
+            joined.into_iter().for_each(|slot| self.forget(slot, cx));
+            return None;
+        }
+        if self.assembler.stream_of(&segment.flow, scope).is_some() {
+            return None;
+        }
+        let slot = self.find_or_begin(segment.flow, scope, time, cx).0;
+        let connection = self.flows.get_mut(slot)?;
+        if !std::mem::replace(&mut connection.midstream, true) {
+            cx.count("connections joined midway", 1);
+        }
+        connection.state.passed |= self.midstream == Midstream::Pass;
+        connection.state.dropped |= self.midstream == Midstream::Drop;
+        Some(slot)
+    }
+
     /// Feeds stream blocks to their flows.
     fn drain(&mut self, cx: &mut Context<'_>) {
         let mut blocks = std::mem::take(&mut self.blocks);
@@ -380,7 +472,8 @@ impl Inspector {
             self.forget(oldest, cx);
         }
         let mut connection = Connection::new(flow, time);
-        connection.last_seen = now;
+        (connection.last_seen, connection.serial) = (now, self.begun);
+        self.begun += 1;
         (self.flows.insert(flow, scope, OTHERS, Box::new(connection)), Way::Forward)
     }
 
@@ -654,6 +747,7 @@ pub(crate) enum FragmentEvent {
     Length,
     TooLarge,
     Ignored,
+    Split,
 }
 
 impl FragmentEvent {
@@ -664,6 +758,7 @@ impl FragmentEvent {
             Fate::Dropped(decap::TOO_LARGE) => Some(FragmentEvent::TooLarge),
             Fate::Dropped(decap::DISAGREE) => Some(FragmentEvent::Overlap),
             Fate::Dropped(_) => Some(FragmentEvent::Ignored),
+            _ if decap.unread() == Some(decap::SPLIT) => Some(FragmentEvent::Split),
             _ => decap.is_overlapping().then_some(FragmentEvent::Overlap),
         }
     }
@@ -675,6 +770,8 @@ impl FragmentEvent {
             (FragmentEvent::Length, _) => "ipv6.frag_invalid_length",
             (FragmentEvent::TooLarge, 6) => "ipv6.frag_pkt_too_large",
             (FragmentEvent::TooLarge, _) => "ipv4.frag_pkt_too_large",
+            (FragmentEvent::Split, 6) => "ipv6.frag_split_by_tunnel",
+            (FragmentEvent::Split, _) => "ipv4.frag_split_by_tunnel",
             (FragmentEvent::Ignored, 6) => "ipv6.frag_ignored",
             (FragmentEvent::Ignored, _) => "ipv4.frag_ignored",
         }
@@ -695,6 +792,9 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         return connection.heard[1 - side];
     };
     let before = connection.handshake >= 3;
+    if connection.midstream {
+        return false;
+    }
     connection.handshake = match (connection.handshake, flags.syn(), flags.ack()) {
         (0, true, false) => 1,
         (0 | 1, true, true) => 2,

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// How often the thread checks the file. It loads the file once two checks found the same state.
+/// How often the thread looks at the file, and the filter asks the thread. The thread loads a file that two looks found
+/// in the same state, and that is in this state when it was read: it is not half written.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// State that the thread and the filter share.
@@ -43,16 +44,24 @@ impl Reloaded {
             while weak.strong_count() > 0 {
                 std::thread::park_timeout(LOOK);
                 let now = stamp(&path);
-                if now.is_some() && now != known && now == last {
+                let is_at_rest = now == std::mem::replace(&mut last, now);
+                if now != known && is_at_rest {
                     let Some(slot) = weak.upgrade() else { return };
                     locked(&slot).is_loading = true;
                     drop(slot);
                     let loaded = super::load(key, &params).map_err(|error| error.message);
+                    let loaded = match now {
+                        Some((_, 0, _)) if loaded.is_ok() => Err(format!("{path} is empty")),
+                        _ => loaded,
+                    };
                     let Some(slot) = weak.upgrade() else { return };
-                    *locked(&slot) = Shared { set: Some(loaded), is_loading: false };
-                    known = now;
+                    // What changed meanwhile is looked at again when it is at rest.
+                    let set = (stamp(&path) == now).then_some(loaded);
+                    known = if set.is_some() { now } else { known };
+                    let mut shared = locked(&slot);
+                    shared.set = set.or_else(|| shared.set.take());
+                    shared.is_loading = false;
                 }
-                last = now;
             }
         };
         let thread = std::thread::Builder::new().name("rules".into()).spawn(watch);
@@ -63,6 +72,11 @@ impl Reloaded {
     /// Takes the newest rule set. Never waits: a set being stored is taken by the next call.
     fn take(&self) -> Option<Result<RuleSet, String>> {
         self.slot.try_lock().ok()?.set.take()
+    }
+
+    /// When the filter is to call [`Reloaded::apply`] again, though no frame comes: errors are said at once.
+    pub fn next_due(&self, cx: &Context<'_>) -> u64 {
+        if self.thread.is_some() { cx.now.saturating_add(LOOK.as_nanos() as u64) } else { u64::MAX }
     }
 
     /// Applies and reports reloaded rules. `left_out`: number of rules left out, until it is reported.
@@ -151,5 +165,62 @@ mod tests {
         let outcome = Chain::frames(1, &[(0, vec![0; 60])]).then(&KIND, &[]).run();
         assert_eq!(outcome.counters("orphan").events.get("threads that watch rules ended"), 1);
         assert_eq!(outcome.notices.iter().filter(|said| said.contains("has ended")).count(), 1);
+    }
+
+    /// What the thread put down after the file was changed so.
+    fn after(change: impl FnOnce(&std::path::Path)) -> Result<usize, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        fs::write(&path, "alert ip any any -> any any (sid:1;)\n").unwrap();
+        let text = path.display().to_string();
+        let reloaded = Reloaded::new("file", &testkit::chain::params(&super::super::KIND, &[("file", &text)])).unwrap();
+        change(&path);
+        for _ in 0..200 {
+            if let Some(set) = reloaded.take() {
+                return set.map(|set| set.len());
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("nothing came");
+    }
+
+    #[test]
+    fn a_file_that_is_empty_or_gone_or_no_file_changes_nothing() {
+        let two = "alert ip any any -> any any (sid:1;)\nalert ip any any -> any any (sid:2;)\n";
+        assert_eq!(after(|path| fs::write(path, two).unwrap()), Ok(2));
+        let check = |change: &dyn Fn(&std::path::Path), said: &str| {
+            let error = after(change).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        };
+        check(&|path| fs::write(path, "").unwrap(), "is empty");
+        check(&|path| fs::remove_file(path).unwrap(), "No such file");
+        check(
+            &|path| {
+                fs::remove_file(path).unwrap();
+                assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+            },
+            "it is a FIFO or a device",
+        );
+        check(
+            &|path| {
+                fs::remove_file(path).unwrap();
+                std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+            },
+            "it is a FIFO or a device",
+        );
+    }
+
+    /// A writer that takes its time: rules come when it has ended.
+    #[test]
+    fn a_file_that_grows_is_loaded_when_it_is_at_rest() {
+        let grown = after(|path| {
+            let mut text = String::new();
+            for sid in 1..8 {
+                text += &format!("alert ip any any -> any any (sid:{sid};)\n");
+                fs::write(path, &text).unwrap();
+                std::thread::sleep(Duration::from_millis(150));
+            }
+        });
+        assert_eq!(grown, Ok(7));
     }
 }

@@ -7,11 +7,15 @@ use testkit::random::Random;
 use testkit::{Chain, Outcome};
 
 fn run(rules: &str, frames: &[Vec<u8>]) -> Outcome {
+    run_with(rules, frames, &[])
+}
+
+fn run_with(rules: &str, frames: &[Vec<u8>], given: &[(&str, &str)]) -> Outcome {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.rules");
     std::fs::write(&file, rules).unwrap();
     let frames: Vec<_> = (0..).map(|at| at * 1_000_000).zip(frames.iter().cloned()).collect();
-    Chain::frames(1, &frames).then(&KIND, &[("file", file.to_str().unwrap())]).run()
+    Chain::frames(1, &frames).then(&KIND, &[&[("file", file.to_str().unwrap())], given].concat()).run()
 }
 
 /// Returns the sids that alerted, in order.
@@ -66,6 +70,63 @@ fn contents_with_a_place_are_looked_for_in_each_segment_and_at_the_start_of_the_
     check("tcp any any -> any any (content:\"BAD\"; offset:20; depth:10;", &records, 0);
     check("tcp-stream any any -> any any (content:\"BAD\"; depth:8;", &records, 0);
     check("tcp any any -> any any (flow:only_stream; content:\"BAD\"; depth:8;", &records, 0);
+}
+
+#[test]
+fn each_layer_of_nested_tunnels_is_a_packet() {
+    let end = |last: u8| std::net::Ipv4Addr::new(10, last, 0, 2);
+    let around = |inner: &[u8], last: u8| testkit::packets::ipv4(CLIENT.0, end(last), 4, &inner[14..]);
+    let inner = udp(CLIENT, (end(7), 9), b"some text");
+    let frame = around(&around(&around(&inner, 8), 9), 10);
+    let rules = "alert ip any any -> 10.7.0.2 any (sid:7;)\nalert ip any any -> 10.8.0.2 any (sid:8;)\n\
+                 alert ip any any -> 10.9.0.2 any (sid:9;)\nalert ip any any -> 10.10.0.2 any (sid:10;)\n\
+                 alert pkthdr any any -> any any (decode-event:too_many_layers; sid:11;)";
+    assert_eq!(alerts(&run(rules, std::slice::from_ref(&frame))), [10, 9, 8, 7]);
+    let deep = (0..7).fold(frame, |inner, _| around(&inner, 11));
+    let outcome = run(rules, &[deep]);
+    assert_eq!((alerts(&outcome), outcome.counters("rules").events.get("tunnels too deep")), (vec![10, 9, 11], 1));
+}
+
+#[test]
+fn connections_joined_midway_are_read_or_not() {
+    let rules = "alert tcp any any -> any any (content:\"evil\"; sid:1;)\n\
+                 alert tcp any any -> any any (flow:established; content:\"evil\"; sid:2;)\n\
+                 alert tcp any any -> any any (content:\"split\"; sid:3;)";
+    let mut frames = connection(&[b"evil", b"spl", b"it", b"evil"]);
+    frames.drain(..3);
+    // The next connection between the same ports is seen from its start. Its bytes were read before, at those places.
+    let next = connection(&[b"evil"]);
+    for (midstream, expected, both) in [
+        ("yes", &[1, 2, 3, 1, 2][..], 5),
+        ("no", &[1, 1], 4),
+        ("pass", &[], 2),
+        ("drop", &[], 2),
+    ] {
+        let given = [("midstream", midstream)];
+        assert_eq!(alerts(&run_with(rules, &frames, &given)), expected, "{midstream}");
+        let all = [&frames[..], &next].concat();
+        let outcome = run_with(rules, &all, &given);
+        assert_eq!(alerts(&outcome).len(), both, "{midstream}");
+        let joined = outcome.counters("rules").events.get("connections joined midway");
+        assert_eq!(joined, u64::from(midstream != "yes"));
+    }
+}
+
+#[test]
+fn a_stream_or_packet_in_and_out_of_a_tunnel_is_an_event() {
+    let around = |inner: &[u8]| testkit::packets::ipv4(CLIENT.0, SERVER.0, 4, &inner[14..]);
+    let rules = "alert tcp any any -> any any (stream-event:split_by_tunnel; sid:1;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv4.frag_split_by_tunnel; sid:2;)";
+    let mut frames = connection(&[b"one", b"two"]);
+    frames[4] = around(&frames[4]);
+    assert_eq!(alerts(&run(rules, &frames)), [1]);
+    let fragment = |flags: u16| {
+        let mut frame = udp(CLIENT, SERVER, &[7; 16]);
+        frame[20..22].copy_from_slice(&flags.to_be_bytes());
+        frame
+    };
+    let outcome = run(rules, &[fragment(0x2000), around(&fragment(3))]);
+    assert_eq!(alerts(&outcome), [2]);
 }
 
 #[test]
