@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
+pub mod fault;
 pub mod id;
 pub mod limits;
 pub mod memory;

@@ -107,7 +107,7 @@ extern "C" {
 
 /*
  The text, for people, of this thread's last call that returned a negative number other than -EAGAIN and
- -EINPROGRESS. Valid until the next such call.
+ -EINPROGRESS. Valid until the next such call. Empty in an exit handler.
  */
 const char *sl_net_error(void);
 

@@ -1,9 +1,9 @@
 //! Results in C's form: a number, or a negative errno; and the text of the last error of each thread.
 
+use base::fault;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -22,16 +22,17 @@ fn told(error: &io::Error) -> i64 {
 fn keep(text: String) {
     let mut text = text.into_bytes();
     text.retain(|byte| *byte != 0);
-    LAST.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
+    // A program's exit handler may call after this thread's text is gone.
+    let _ = LAST.try_with(|last| last.replace(CString::new(text).unwrap_or_default()));
 }
 
 /// Runs the work of a C function. A panic is a fault of this library: the caller gets EIO, and the work may be half
 /// done.
 pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(error)) => told(&error),
-        Err(_) => {
+    match fault::contained("a function of libstreamline_net", work) {
+        Some(Ok(value)) => value,
+        Some(Err(error)) => told(&error),
+        None => {
             keep("the library failed: this is a fault in it".into());
             -i64::from(libc::EIO)
         }
@@ -44,10 +45,10 @@ pub(crate) fn guarded_int(work: impl FnOnce() -> io::Result<i64>) -> i32 {
 }
 
 /// The text, for people, of this thread's last call that returned a negative number other than -EAGAIN and
-/// -EINPROGRESS. Valid until the next such call.
+/// -EINPROGRESS. Valid until the next such call. Empty in an exit handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_net_error() -> *const c_char {
-    LAST.with_borrow(|last| last.as_ptr())
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 //! Only one thread at a time may use a handle. The results of `sl_request_next`, and of functions about its block, are
 //! valid until the next call of `sl_request_next`, `sl_request_push` or `sl_request_close` for that handle.
 
+use base::fault;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use streamline::{Block, Error, FieldValue, Flags, Push, Session, Stream, Type};
 
 /// Of a block: a frame of the link layer.
@@ -120,10 +120,10 @@ fn say(error: &Error, source: &str) -> String {
 unsafe fn guarded(request: *mut SlRequest, work: impl FnOnce(&mut SlRequest) -> Result<i32, String>) -> i32 {
     // SAFETY: the caller's word.
     let Some(request) = (unsafe { request.as_mut() }) else { return -1 };
-    match catch_unwind(AssertUnwindSafe(|| work(request))) {
-        Ok(Ok(value)) => value,
-        Ok(Err(text)) => request.failed(text),
-        Err(_) => {
+    match fault::contained("a function of libstreamline_request", || work(request)) {
+        Some(Ok(value)) => value,
+        Some(Err(text)) => request.failed(text),
+        None => {
             // The panic may have come from within a turn: the request does not run again.
             std::mem::forget(request.stream.take());
             request.failed("the library failed: this is a fault in it".into())

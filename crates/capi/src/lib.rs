@@ -11,14 +11,14 @@
 mod errno;
 pub mod pipe;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use base::fault;
 
 /// Runs the work of a C function. A panic is a fault of ours: it becomes EIO, and its work may be half done.
 fn guarded(work: impl FnOnce() -> std::io::Result<i64>) -> i64 {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(error)) => -i64::from(errno::of(&error)),
-        Err(_) => -i64::from(libc::EIO),
+    match fault::contained("a function of libstreamline", work) {
+        Some(Ok(value)) => value,
+        Some(Err(error)) => -i64::from(errno::of(&error)),
+        None => -i64::from(libc::EIO),
     }
 }
 

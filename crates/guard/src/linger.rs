@@ -5,6 +5,7 @@
 //! the work needs before it [forks](fork), and the child uses no other lock. It writes to no stream of the standard
 //! library, and starts no thread. It may allocate: `fork` makes the allocators of glibc and musl ready for it.
 
+use base::fault;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -14,13 +15,19 @@ static CALLS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
 extern "C" fn run() {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let process = std::process::id();
     for call in calls {
         // A panic must not unwind into C; the process ends in any case.
-        let _ = std::panic::catch_unwind(call);
+        if fault::contained("the exit of this process", call).is_none() && std::process::id() != process {
+            // In a copy that the call made: the rest of the exit is the original's.
+            leave(fault::STATUS);
+        }
     }
 }
 
 /// Calls `call` when the process exits, by `exit` or after `main` has returned. Not when a signal or `_exit` ends it.
+///
+/// It runs in the thread that exits, whose thread-local values may be gone: `with` panics there, `try_with` does not.
 ///
 /// # Errors
 ///
@@ -66,9 +73,9 @@ pub fn fork(kept: &[BorrowedFd<'_>]) -> io::Result<Side> {
 }
 
 /// Ends a child of [`fork`], without the exit calls, which belong to the parent.
-pub fn leave() -> ! {
+pub fn leave(status: i32) -> ! {
     // SAFETY: it does not return, and runs no code of this process.
-    unsafe { libc::_exit(0) }
+    unsafe { libc::_exit(status) }
 }
 
 /// Closes all files except those in `kept`, and leaves session and terminal. If a step fails, a file stays open longer

@@ -1,7 +1,7 @@
 //! The border between C and Rust: no panic crosses it.
 
+use base::fault;
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of an exported function that failed, because our code panicked or the installed libpcap lacks the function.
 pub trait Failed {
@@ -36,7 +36,7 @@ impl<T> Failed for *mut T {
 /// Runs the body of an exported function.
 #[inline]
 pub fn guarded<T: Failed>(work: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(T::FAILED)
+    fault::contained("a function of libpcap", work).unwrap_or(T::FAILED)
 }
 
 /// Allocates memory that libpcap, or a program, will free, with the allocator that libpcap uses.

@@ -12,6 +12,7 @@
 //! Handles of one process share a capture through the helper. Several processes share one only through the daemon.
 
 use crate::real::variable;
+use base::fault;
 use capture::CaptureErrorKind;
 use capture::client::Client;
 use capture::protocol::SOCKET;
@@ -158,8 +159,8 @@ fn become_helper(socket: OwnedFd) -> ! {
         let socket = libc::dup2(socket.into_raw_fd(), 3);
         libc::close_range(4, libc::c_uint::MAX, 0);
         libc::prctl(libc::PR_SET_NAME, c"streamline-capture".as_ptr());
-        let _ = std::panic::catch_unwind(|| serve(OwnedFd::from_raw_fd(socket)));
-        libc::_exit(0)
+        let served = fault::contained("the capture process", || serve(OwnedFd::from_raw_fd(socket)));
+        libc::_exit(if served.is_some() { 0 } else { fault::STATUS })
     }
 }
 

@@ -76,11 +76,12 @@ thread_local! {
 
 /// Receives a message and its file descriptors (all of them or none). `None`: the other side closed.
 pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut packet = ROOM.take();
+    // A thread that ends, or exits the process, may have dropped its buffer already.
+    let mut packet = ROOM.try_with(Cell::take).unwrap_or_default();
     packet.resize(packet.len().max(M::BYTES), 0);
     let received = packets::receive(socket, &mut packet[..M::BYTES]);
     let message = received.map(|received| received.map(|received| (M::decode(&packet[..received.len]), received.fds)));
-    ROOM.set(packet);
+    let _ = ROOM.try_with(|room| room.set(packet));
     match message? {
         None => Ok(None),
         Some((Some(message), fds)) => Ok(Some((message, fds))),

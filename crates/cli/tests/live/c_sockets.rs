@@ -153,3 +153,57 @@ fn the_guides_example_asks_and_prints_the_answer() {
     assert!(output.status.success());
     server.join().unwrap();
 }
+
+/// Listens, accepts, writes and returns from `main`. Its own exit handler runs after the library's.
+const WRITES_AND_RETURNS: &str = r#"
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include "streamline_net.h"
+
+static sl_socket *listener;
+
+static void late(void) {
+    char byte;
+    if (sl_net_read(listener, &byte, 1) >= 0 || strlen(sl_net_error()) > 0)
+        abort();
+}
+
+int main(void) {
+    static char bytes[200000];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(7000)};
+    sl_socket *stream;
+    /* From now on this thread has a text, which is gone when its exit handlers run. */
+    if (strlen(sl_net_error()) > 0)
+        return 4;
+    atexit(late);
+    memset(bytes, 'x', sizeof bytes);
+    if (sl_net_listen(NULL, (struct sockaddr *)&at, sizeof at, &listener) < 0)
+        return 1;
+    if (sl_net_accept(listener, &stream, NULL, NULL) < 0)
+        return 2;
+    return sl_net_write(stream, bytes, sizeof bytes) == sizeof bytes ? 0 : 3;
+}
+"#;
+
+#[test]
+fn what_a_program_wrote_arrives_after_it_returns_from_main_with_its_listener_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("returns.c");
+    std::fs::write(&source, WRITES_AND_RETURNS).unwrap();
+    for library in [library::net().to_owned(), library::net().with_extension("a")] {
+        let Some((net, program)) = with_program(&source, &library) else { return };
+        let server = Running::start(run(&net, &program, &[]));
+        let mut stream = None;
+        until("it listens", || {
+            stream = net.pair.far.namespace.enter(|| TcpStream::connect("10.0.0.2:7000")).unwrap().ok();
+            stream.is_some()
+        });
+        let output = server.end();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let (mut stream, mut got) = (stream.unwrap(), Vec::new());
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.read_to_end(&mut got).unwrap();
+        assert!(got == [b'x'; 200_000], "{} bytes", got.len());
+    }
+}

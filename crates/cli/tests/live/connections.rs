@@ -482,7 +482,7 @@ fn serve_and_get_and_perf_work_together_and_with_the_kernels_programs() {
         assert!(done(&net, &["get", "http://10.0.0.1:8082/file"]) == file);
     });
 
-    let _servers = [
+    let perfs = [
         start_server(&net, &["perf", "-s", "--addr", "10.0.1.1"]),
         start_server(&net, &["perf", "-s", "--addr", "10.0.0.2"]),
     ];
@@ -495,6 +495,11 @@ fn serve_and_get_and_perf_work_together_and_with_the_kernels_programs() {
         let result: Value = serde_json::from_slice(&said).unwrap();
         let moved = result["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
         assert!(moved > MIB as u64, "{options:?}: {result}");
+    }
+    let signals = [rustix::process::Signal::INT, rustix::process::Signal::TERM];
+    for (server, signal) in perfs.into_iter().zip(signals) {
+        server.signal(signal);
+        assert!(server.end().status.success(), "{signal:?}");
     }
 }
 

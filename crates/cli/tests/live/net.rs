@@ -40,7 +40,10 @@ impl Running {
     }
 
     pub(crate) fn end(mut self) -> Output {
-        self.0.take().expect("not waited for yet").wait_with_output().unwrap()
+        let output = self.0.take().expect("not waited for yet").wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked") && !said.contains("a fault of this program"), "{said}");
+        output
     }
 
     /// Sends SIGINT, and returns the output.

@@ -69,7 +69,7 @@ fn at_exit() {
         }
         Ok(Side::Child) => {
             finish(&hubs, held, &mut lines);
-            linger::leave();
+            linger::leave(0);
         }
         Err(_) => finish(&hubs, held, &mut lines),
     }

@@ -4,6 +4,7 @@ use super::super::tcp::{Stream, is_timeout};
 use super::protocol::{Parameters, Results};
 use base::atomic::StopFlag;
 use std::io;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -87,7 +88,10 @@ impl<S: Stream> Data<S> {
     /// Stops the streams, waits for their threads, and returns the streams still open.
     pub(super) fn stop(mut self) -> Vec<S> {
         self.stop.stop();
-        std::mem::take(&mut self.threads).into_iter().filter_map(|thread| thread.join().ok()).collect()
+        std::mem::take(&mut self.threads)
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
     }
 }
 
