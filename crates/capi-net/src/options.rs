@@ -103,6 +103,7 @@ impl SlNetOptions {
             backlog: if self.backlog == 0 { defaults.backlog } else { self.backlog },
             receive_bytes: self.receive_bytes,
             send_bytes: self.send_bytes,
+            marks: defaults.marks,
             connect_timeout: milliseconds(self.connect_timeout_ms),
             on_change: self.on_change.map(|call| {
                 let context = Context(self.context);
