@@ -82,6 +82,8 @@ const OF_STOPPED: &str = "of a stopped flow";
 const ENOUGH: usize = 1000;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    // It watches from before the first load on.
+    let reloaded = Reloaded::new("rules", params)?;
     let set = crate::rules::load("rules", params)?;
     let left_out = set.left_out().len();
     let keep_given = params.number("recall").unwrap_or_default();
@@ -103,7 +105,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         links: Links::default(),
         is_closed,
         resets_all: params.text("dropped") == Some("reset"),
-        reloaded: Reloaded::new("rules", params)?,
+        reloaded,
         resets: Resets::open(params.list("devices"))?,
         dealt_with: 0,
         row: RowWriter::new(&drops::SCHEMA),

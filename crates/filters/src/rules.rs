@@ -176,6 +176,8 @@ fn told(path: &str, mistakes: &[Mistake]) -> String {
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    // It watches from before the first load on.
+    let reloaded = Reloaded::new("file", params)?;
     let set = load("file", params)?;
     let left_out = set.left_out().len();
     let urgent = Urgent::of(params.text(URGENT.key), false);
@@ -186,7 +188,6 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     }
     let mut decap = params.flag("decap").then(decap::usual).transpose()?;
     decap.iter_mut().for_each(Decap::show_outer);
-    let reloaded = Reloaded::new("file", params)?;
     Ok(Instance::filter(Rules { inspector, decap, links: Links::default(), dealt_with: 0, left_out, reloaded }))
 }
 

@@ -26,6 +26,7 @@ mod consume;
 mod devices;
 mod flows;
 mod forwarding;
+mod hiding;
 mod ipv6;
 mod leases;
 mod loopback;

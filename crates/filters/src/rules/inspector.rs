@@ -336,7 +336,8 @@ impl Inspector {
         if self.midstream != Midstream::Read
             && let Some(slot) = self.joined_midway(&segment, scope, frame.time, cx)
         {
-            return (Some(slot), false);
+            // Its bytes are of a stream that is not read.
+            return (Some(slot), true);
         }
         let taken = self.assemble(cx, |assembler, cx| assembler.segment(&segment, frame, cx));
         match taken {

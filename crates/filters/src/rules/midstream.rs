@@ -8,7 +8,7 @@ const WORDS: [&str; 4] = ["yes", "no", "pass", "drop"];
 pub(crate) const MIDSTREAM: Param = Param::new(
     "midstream",
     ParamType::Choice(&WORDS),
-    "connections joined midway: read (yes), only their packets are looked at (no), not looked at (pass), or dropped",
+    "connections joined midway: read (yes), looked at by rules of packets alone (no), not at all (pass), or dropped",
 )
 .default("yes");
 
@@ -18,8 +18,9 @@ pub(crate) enum Midstream {
     /// They are read from there on.
     #[default]
     Read,
-    /// They have no stream and are never established. Rules look at each of their packets alone.
-    PacketsAlone,
+    /// They are not picked up: rules of packets look at them, and rules of streams and messages do not. They are never
+    /// established.
+    NotPickedUp,
     /// Rules do not look at them.
     Pass,
     /// They are dropped as by a rule.
@@ -29,7 +30,7 @@ pub(crate) enum Midstream {
 impl Midstream {
     pub fn of(params: &Params) -> Midstream {
         match params.text(MIDSTREAM.key) {
-            Some("no") => Midstream::PacketsAlone,
+            Some("no") => Midstream::NotPickedUp,
             Some("pass") => Midstream::Pass,
             Some("drop") => Midstream::Drop,
             _ => Midstream::Read,

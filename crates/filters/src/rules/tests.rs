@@ -91,16 +91,17 @@ fn each_layer_of_nested_tunnels_is_a_packet() {
 fn connections_joined_midway_are_read_or_not() {
     let rules = "alert tcp any any -> any any (content:\"evil\"; sid:1;)\n\
                  alert tcp any any -> any any (flow:established; content:\"evil\"; sid:2;)\n\
-                 alert tcp any any -> any any (content:\"split\"; sid:3;)";
+                 alert tcp any any -> any any (content:\"split\"; sid:3;)\n\
+                 alert tcp-pkt any any -> any any (content:\"evil\"; sid:4;)";
     let mut frames = connection(&[b"evil", b"spl", b"it", b"evil"]);
     frames.drain(..3);
     // The next connection between the same ports is seen from its start. Its bytes were read before, at those places.
     let next = connection(&[b"evil"]);
     for (midstream, expected, both) in [
-        ("yes", &[1, 2, 3, 1, 2][..], 5),
-        ("no", &[1, 1], 4),
-        ("pass", &[], 2),
-        ("drop", &[], 2),
+        ("yes", &[1, 2, 4, 3, 1, 2, 4][..], 8),
+        ("no", &[4, 4], 5),
+        ("pass", &[], 3),
+        ("drop", &[], 3),
     ] {
         let given = [("midstream", midstream)];
         assert_eq!(alerts(&run_with(rules, &frames, &given)), expected, "{midstream}");
