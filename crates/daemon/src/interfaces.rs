@@ -234,7 +234,14 @@ fn calls(uses_maps: bool) -> Calls {
         .and_to_use_rings()
         // Its own memory, by another file descriptor.
         .and_to_read()
-        .and(&[libc::SYS_fchmod, libc::SYS_sendmmsg, libc::SYS_setsockopt, libc::SYS_eventfd2, libc::SYS_connect])
+        .and(&[
+            libc::SYS_fchmod,
+            libc::SYS_sendmmsg,
+            libc::SYS_recvmmsg,
+            libc::SYS_setsockopt,
+            libc::SYS_eventfd2,
+            libc::SYS_connect,
+        ])
         .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32)]])
         .and_if(libc::SYS_ioctl, asks.map(|request| vec![Argument::is(1, request)]));
     let maps = [MAP_UPDATE_ELEM, MAP_DELETE_ELEM, LINK_UPDATE].map(|command| vec![Argument::is(0, command)]);

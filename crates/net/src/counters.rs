@@ -32,6 +32,8 @@ counters! {
         Faulted = "ended.flow_faulted",
         Outgoing = "ended.sent_by_host",
         Short = "ended.short",
+        /// A super-frame of a kind that cannot be cut.
+        Uncut = "ended.super_frame",
         Elsewhere = "ended.other_host",
         Multicast = "ended.multicast",
         Vlan = "ended.vlan",
@@ -118,6 +120,7 @@ counters! {
     /// Other counted events.
     Event {
         FragmentsJoined = "fragments.joined",
+        SuperFramesCut = "super_frames.cut",
         FragmentsExpired = "fragments.expired_datagrams",
         FragmentsDropped = "fragments.dropped_datagrams",
         FlowFaults = "flows.faults",

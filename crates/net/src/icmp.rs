@@ -2,7 +2,7 @@
 //! about flows. Neighbour Discovery is in `ndp.rs`.
 
 use crate::answer::{self, headers, ip_header};
-use crate::limits::{ANSWER_BYTES, ICMP_ERROR_BYTES, ICMP6_ERROR_BYTES};
+use crate::limits::{ICMP_ERROR_BYTES, ICMP6_ERROR_BYTES};
 use crate::receive::Whole;
 use packet::checksum::Sum;
 use packet::ndp::{REDIRECT, ROUTER_SOLICITATION};
@@ -156,7 +156,7 @@ fn report(protocol: u8, [local, remote]: [IpAddr; 2], behind: &[u8], errno: Errn
 /// A frame to `mac` with an ICMP message and its checksum.
 pub(crate) fn frame(mac: [u8; 6], from: IpAddr, to: IpAddr, message: &[&[u8]]) -> Option<Vec<u8>> {
     let len: usize = message.iter().map(|part| part.len()).sum();
-    let len = u16::try_from(len).ok().filter(|len| usize::from(*len) + headers(to) <= ANSWER_BYTES)?;
+    let len = u16::try_from(len).ok().filter(|len| to.is_ipv6() || usize::from(*len) + ip_header(to) <= 0xffff)?;
     let mut frame = answer::packet(mac, if to.is_ipv4() { ICMP } else { ICMP6 }, from, to, len);
     let (_, mut rest) = frame.split_at_mut(headers(to));
     for part in message {

@@ -21,6 +21,7 @@ use crate::overload::Overload;
 use crate::rate::{Limit, Wire};
 use crate::routes::Routes;
 use crate::sharing::Sharing;
+use crate::super_frames::Knife;
 use crate::trace::Traces;
 use crate::work::{Origin, Work};
 use buffer::flow::Bells;
@@ -28,6 +29,7 @@ use driver::{Frame, Receive, Transmit, Turn};
 use qos::Scheduler;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -109,6 +111,9 @@ pub(crate) struct Core {
     pub(crate) outbox: Outbox,
     /// Buffer for a frame from this host to itself.
     pub(crate) own_frame: Vec<u8>,
+    pub(crate) knife: Knife,
+    /// Of the next answer that is longer than a packet.
+    pub(crate) fragment_id: u32,
     /// Why the device carries no frames now. `None`: it does.
     pub(crate) trouble: Option<String>,
     /// The device is gone for good.
@@ -185,6 +190,8 @@ impl Interface {
             answers: VecDeque::with_capacity(ANSWERS),
             outbox: Outbox::new(mtu),
             own_frame: Vec::new(),
+            knife: Knife::default(),
+            fragment_id: RandomState::new().hash_one(&open.device) as u32,
             trouble: None,
             is_gone: false,
             retry_receive: None,
@@ -260,7 +267,7 @@ impl Interface {
         self.device.receive.receive(Duration::ZERO, &mut |batch| {
             let begun = Instant::now();
             for frame in batch.frames {
-                core.take(frame, now);
+                core.take_cut(frame, now);
             }
             core.settle(begun, Origin::Device);
             core.ring();

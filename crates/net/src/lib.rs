@@ -8,6 +8,7 @@
 //! ```
 //!
 //! - [`Networks`], [`Client`] — the public API. Start reading here, then `interface.rs`: one turn of work
+//! - `super_frames.rs` — cuts received super-frames; `fragmenting.rs` — cuts long answers
 //! - `receive.rs` — sorts frames; `flows.rs` — finds a frame's flow; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`
 //! - `announce.rs` — announces the interface's addresses when it comes up
 //! - `tcp.rs` — segments for listeners and for closed ports; `listeners.rs`, `cookies.rs` — connections that other hosts open
@@ -40,6 +41,7 @@ mod counters;
 mod dhcp;
 mod error;
 mod flows;
+mod fragmenting;
 mod fragments;
 mod icmp;
 mod interface;
@@ -64,6 +66,7 @@ mod restore;
 mod routes;
 mod share;
 mod sharing;
+mod super_frames;
 mod tcp;
 mod template;
 mod thread;

@@ -221,6 +221,9 @@ pub(crate) const REOPEN: Duration = Duration::from_secs(2);
 /// How long applications may take to claim their flows from a new daemon.
 pub(crate) const CLAIM: Duration = Duration::from_secs(5);
 
+/// How long the daemon waits for the states of all interfaces. One whose process is silent is listed as that.
+pub(crate) const STATE: Duration = Duration::from_millis(500);
+
 /// An interface's process that does not answer within this time is ended: it makes a channel in less than a millisecond.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 

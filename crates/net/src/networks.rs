@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::cookies::Secret;
 use crate::error::{NetError, NetErrorKind};
-use crate::limits::CLAIM;
+use crate::limits::{CLAIM, STATE};
 use crate::open::LOOPBACK;
 use crate::process::handle::{Process, Starter, lock};
 use crate::process::ledger::{Claimed, Held, identity};
@@ -356,7 +356,9 @@ impl Networks {
 
     /// All interfaces, in the order in which they came up. `user`: only this user's flows; `None`: all flows.
     pub fn state(&self, user: Option<u32>) -> Vec<InterfaceState> {
-        self.all().iter().filter_map(|handle| handle.state(user)).collect()
+        // One time for all: a process that does not answer must not delay the others.
+        let deadline = Instant::now() + STATE;
+        self.all().iter().filter_map(|handle| handle.state(user, deadline)).collect()
     }
 
     /// Lines for the administrator since the last call.
@@ -468,9 +470,38 @@ impl Handle {
         }
     }
 
+    /// What the daemon itself knows of the interface, while its process does not answer.
+    fn silent(&self) -> InterfaceState {
+        let (open, routes) = (self.process.open(), self.process.routes());
+        InterfaceState {
+            device: open.device,
+            how: open.how.unwrap_or_default(),
+            mac: self.process.mac().unwrap_or_default(),
+            mtu: 0,
+            addresses: routes.addresses().to_vec(),
+            rate: open.rate,
+            is_shared: open.share,
+            trouble: Some(
+                "its process does not answer now; if it does not come back, take the interface down and up".into(),
+            ),
+            away: Vec::new(),
+            lease: None,
+            counters: Vec::new(),
+            flows: Vec::new(),
+            listeners: Vec::new(),
+            neighbours: Vec::new(),
+            routes: routes.state(),
+        }
+    }
+
     /// The process's state, with two counts of the daemon: the device's own counters, and the processes that ended.
-    fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
-        let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
+    fn state(&self, user: Option<u32>, deadline: Instant) -> Option<InterfaceState> {
+        let mut state = match self.process.ask_until(&Order::State(user), deadline).map(|answer| answer.word) {
+            Some(Word::State(state)) => state,
+            Some(_) => return None,
+            None if self.process.is_over() => return None,
+            None => self.silent(),
+        };
         state.counters.push(("process.restarts".into(), self.process.restarts()));
         state.counters.extend(lock(&self.before).iter().flat_map(Before::counters));
         Some(state)

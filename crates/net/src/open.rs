@@ -16,7 +16,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// An opened device, in both directions.
 pub(crate) struct Opened {
@@ -77,8 +76,10 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
         }
         None => {
             let link = check(&namespace, open)?;
-            by_xdp(&namespace, &link, wants_ipv6(open), None)
-                .or_else(|_| by_packet_socket(&namespace, &link, wants_ipv6(open)))
+            by_xdp(&namespace, &link, wants_ipv6(open), None).or_else(|why| {
+                let opened = by_packet_socket(&namespace, &link, wants_ipv6(open))?;
+                Ok(Opened { how: format!("{}, not AF_XDP: {why}", opened.how), ..opened })
+            })
         }
         Some("af_xdp") => by_xdp(&namespace, &check(&namespace, open)?, wants_ipv6(open), None),
         Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, open)?, wants_ipv6(open)),
@@ -198,7 +199,7 @@ fn by_xdp(
         let text = format!(
             "`{0}` receives by several queues, and one is read; set one: ethtool -L {0} combined 1{1}",
             link.name,
-            if is_whole { ", or use how=af_packet" } else { "" }
+            if is_whole { ", or use --via af_packet" } else { "" }
         );
         return Err(NetError::new(NetErrorKind::Request, text));
     };
@@ -230,8 +231,10 @@ fn by_packet_socket(namespace: &Namespace, link: &Link, ipv6: bool) -> Result<Op
     let _ = namespace.enter(|| driver::ethtool::Ethtool::new()?.set_offloads(&link.name, offloads));
     let options = af_packet::Options {
         direction: af_packet::Direction::In,
-        block_timeout: Duration::from_millis(1),
+        at_once: true,
         all_groups: ipv6,
+        // A peer that leaves the cutting to its device sends frames longer than a flow's buffers.
+        segment_sizes: true,
         ..af_packet::Options::default()
     };
     Ok(Opened {

@@ -3,6 +3,7 @@
 use crate::answer::TCP;
 use crate::counters::{End, Event};
 use crate::flows::FlowId;
+use crate::fragmenting::fragments;
 use crate::icmp::{self, ICMP, ICMP6, Message, Report};
 use crate::interface::Core;
 use crate::limits::{ANSWERS, PATH_MTU, PATH_MTU_V6};
@@ -126,6 +127,20 @@ impl Core {
         }
     }
 
+    /// Sends an answer, in fragments if it is longer than a packet: all of them, or none.
+    fn answer_in_pieces(&mut self, frame: Vec<u8>) {
+        let mtu = self.mtu as usize;
+        if frame.len() <= mtu + ETHERNET {
+            return self.answer(frame);
+        }
+        self.fragment_id = self.fragment_id.wrapping_add(1);
+        let pieces = fragments(&frame, mtu, self.fragment_id);
+        if pieces.is_empty() || self.answers.len() + pieces.len() > ANSWERS {
+            return self.counters.event(Event::AnswersDropped);
+        }
+        pieces.into_iter().for_each(|piece| self.answer(piece));
+    }
+
     /// Sends a frame before those of flows.
     pub(crate) fn queue(&mut self, mut frame: Vec<u8>) {
         if self.answers.len() >= ANSWERS || frame.len() > self.mtu as usize + ETHERNET {
@@ -230,7 +245,7 @@ impl Core {
             }
             Message::EchoRequest => match icmp::echo_reply(&packet) {
                 Some(reply) => {
-                    self.answer(reply);
+                    self.answer_in_pieces(reply);
                     End::EchoAnswered
                 }
                 None => End::EchoLimited,

@@ -22,7 +22,7 @@ pub(crate) struct Hosts {
 }
 
 /// Every offload that a virtual device has.
-const ALL: Offloads = Offloads {
+pub(crate) const ALL: Offloads = Offloads {
     receive_checksum: true,
     transmit_checksum: true,
     scatter_gather: true,

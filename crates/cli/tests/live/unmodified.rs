@@ -355,6 +355,68 @@ fn a_program_that_loads_nothing_is_told_so() {
     });
 }
 
+/// The far side's kernel leaves the cutting of long segments and its checksums to the device, as virtual machines and
+/// containers do.
+#[test]
+fn a_peer_with_offloads_sends_super_frames_and_its_ping_is_answered_in_fragments() {
+    let Some(net) = with_program(&["curl"]) else { return };
+    net.pair.far.set_offloads(crate::bridging::ALL);
+    serve(&net, "10.0.0.1:8080", |mut stream| {
+        head(&mut BufReader::new(stream.try_clone().unwrap()));
+        let body = bytes(16 << 20);
+        write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+        stream.write_all(&body).unwrap();
+    });
+    assert!(done(&net, &["curl", "-sS", "--max-time", "20", "http://10.0.0.1:8080/"]) == bytes(16 << 20));
+    let output = crate::flows::command(&net, 0, &["ls", "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cut = document["interfaces"][0]["counters"]["super_frames.cut"].as_u64().unwrap();
+    assert!(cut > 0, "the peer sent no super-frame: {document}");
+    if are_installed(&["ping"]) {
+        for size in ["56", "4000", "20000"] {
+            let output = far(&net, &["ping", "-c", "2", "-W", "5", "-i", "0.2", "-s", size, "10.0.0.2"]).end();
+            assert!(output.status.success(), "{size}: {}", String::from_utf8_lossy(&output.stdout));
+        }
+    }
+}
+
+#[test]
+fn net_ls_answers_while_the_process_of_one_interface_is_stopped() {
+    let Some(net) = interface_with(&[]) else { return };
+    let list = || {
+        let begun = std::time::Instant::now();
+        let output = crate::flows::command(&net, 0, &["ls", "--json"]).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        document["interfaces"].as_array().unwrap().clone()
+    };
+    let up = crate::flows::command(&net, 0, &["up", "other0", "--via", "loopback", "--addr", "10.7.0.1/24"]).output();
+    assert!(up.unwrap().status.success());
+    let before = list();
+    let process = interface_process(net.device());
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let stopped = list();
+    rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
+    let names = |list: &[Value]| list.iter().map(|interface| interface["interface"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(&before), names(&stopped));
+    let trouble = |list: &[Value]| list.iter().map(|one| one["trouble"].to_string()).collect::<Vec<_>>();
+    assert!(trouble(&stopped)[0].contains("does not answer"), "{stopped:?}");
+    assert_eq!(trouble(&stopped)[1], trouble(&before)[1]);
+    until("it is back", || trouble(&list()) == trouble(&before));
+}
+
+/// The process of an interface, by the name of its device.
+fn interface_process(device: &str) -> rustix::process::Pid {
+    let of = |entry: std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let is_it = words.contains(&&b"interface-process"[..]) && words.contains(&device.as_bytes());
+        is_it.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
+    };
+    let mut found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.ok()?));
+    rustix::process::Pid::from_raw(found.next().unwrap()).unwrap()
+}
+
 #[test]
 fn a_device_or_a_slice_that_names_nothing_is_an_error() {
     let Some(net) = interface_with(&[]) else { return };

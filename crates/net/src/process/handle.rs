@@ -260,6 +260,11 @@ impl Process {
         drop(take(&self.ledger, |ledger| ledger.left(client)));
     }
 
+    /// The hardware address of its device, once a process has opened it.
+    pub(crate) fn mac(&self) -> Option<[u8; 6]> {
+        lock(&self.start).mac
+    }
+
     /// The block of flow numbers of this process.
     pub(crate) fn block(&self) -> u64 {
         lock(&self.start).block
@@ -295,6 +300,22 @@ impl Process {
         };
         // A process that is ending needs no order.
         let _ = send(&running, 0, order, &[]);
+    }
+
+    /// Asks, and waits for the answer until this time. `None`: there is none, and the process goes on.
+    pub(crate) fn ask_until(&self, order: &Order, deadline: Instant) -> Option<Answer> {
+        let running = match &*lock(&self.state) {
+            State::Runs(running) => Arc::clone(running),
+            State::Starts | State::Ends(_) | State::Ended => return None,
+        };
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = sync_channel(1);
+        lock(&self.waiting).insert(number, reply);
+        let answer = send(&running, number, order, &[])
+            .ok()
+            .and_then(|()| answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok());
+        lock(&self.waiting).remove(&number);
+        answer
     }
 
     /// Asks, and waits for the answer. If the process ends meanwhile, the next one answers.

@@ -107,6 +107,35 @@ fn echo_requests_are_answered_within_a_limit() {
 }
 
 #[test]
+fn an_echo_request_longer_than_a_packet_is_answered_in_fragments() {
+    for (at, request, reply) in [(at as At, 8, 0), (six, 128, 129)] {
+        let mut bed = Bed::new();
+        let body: Vec<u8> = (0..4000_u32).map(|at| at as u8 ^ (at >> 8) as u8).collect();
+        let asked = far_icmp(at, request, 0, &body);
+        let fragments = crate::fragmenting::fragments(&asked, 1500, 7);
+        assert_eq!(fragments.len(), 3);
+        fragments.iter().for_each(|fragment| bed.give(fragment));
+        let sent = bed.sent();
+        assert!(sent.len() == 3 && sent.iter().all(|frame| frame.len() <= 1514), "{}", sent.len());
+        // Joined again by another interface, it is a message from the address that was asked.
+        let expected = icmp_frame([NEAR, FAR], [at(1, 0).ip(), at(2, 0).ip()], reply, 0, &body);
+        let is_ipv4 = at(1, 0).is_ipv4();
+        let header = if is_ipv4 { 34 } else { 62 };
+        let joined: Vec<u8> = sent.iter().flat_map(|frame| frame[header..].to_vec()).collect();
+        assert_eq!(joined, expected[headers(&expected)..]);
+        let word = |frame: &[u8]| match is_ipv4 {
+            true => (u16::from_be_bytes([frame[20] & 0x1f, frame[21]]) * 8, frame[20] & 0x20 != 0),
+            false => (u16::from_be_bytes([frame[56], frame[57] & 0xf8]), frame[57] & 1 != 0),
+        };
+        let step = sent[0].len() as u16 - header as u16;
+        assert_eq!(
+            sent.iter().map(|frame| word(frame)).collect::<Vec<_>>(),
+            [(0, true), (step, true), (2 * step, false)]
+        );
+    }
+}
+
+#[test]
 fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
     for (at, kind, code, most) in [(at as At, 3, 3, 576), (six, 1, 4, 1280)] {
         let (mut near, mut far) = (Bed::new(), Bed::with(&interface("far", 2), Capacity::default()));
