@@ -36,7 +36,8 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
     .also(&["prevention", "nfqueue"])
     .help(
         "`bridge a b | ips rules=FILE` lets frames pass between two devices, but for those that rules with `drop` or `reject` match; \
-         alerts are records, and so are drops. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
+         alerts are records, and so are drops. Rules are in the language of the filter `rules`, whose `threshold`, `order`, `home-net` and `refused` mean \
+         the same here. A rule that matches a stream or a message stops the \
          whole flow. No frame waits: segments and fragments out of order pass at once, and what completes them is judged with all \
          of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same; so is one \
          for which there is no room ahead of a hole, for to make room is to forget what passed.\n\
@@ -53,7 +54,11 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
     )
     .params(&[
         Param::new("rules", ParamType::Text, "file of rules").required().main(),
-        Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        crate::rules::PARTIAL,
+        crate::rules::REFUSED,
+        crate::rules::THRESHOLD,
+        crate::rules::ORDER,
+        crate::rules::HOME_NET,
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
             .default("closed"),
@@ -85,7 +90,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     // It watches from before the first load on.
     let reloaded = Reloaded::new("rules", params)?;
     let set = crate::rules::load("rules", params)?;
-    let left_out = set.left_out().len();
+    let left_out = crate::rules::left_out(&set);
     let keep_given = params.number("recall").unwrap_or_default();
     // A bridge has completed all checksums, so a frame with an open one is wrong and its receiver drops it.
     let checksums = if params.list("devices").is_empty() { Checksums::Auto } else { Checksums::Yes };
@@ -124,8 +129,8 @@ struct Ips {
     /// Blocks of the current batch that are finished, one bit each.
     dealt_with: u64,
     row: RowWriter,
-    /// Rules that were left out and not reported yet.
-    left_out: usize,
+    /// What is to be said of the rules that were left out.
+    left_out: Option<String>,
 }
 
 impl Ips {

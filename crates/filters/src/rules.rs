@@ -51,7 +51,7 @@ use crate::parts::origin::{self, Origins};
 use crate::parts::select::Links;
 use crate::tcp::URGENT;
 use crate::tcp::urgent::Urgent;
-use ::rules::{Mistake, Options, RuleSet};
+use ::rules::{Mistake, Options, Order, RuleSet};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
@@ -67,13 +67,17 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .also(&["suricata", "ids", "snort"])
     .help(
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
-         what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
-         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
+         what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out and names them, \
+         the first 20 in a notice, and all in the file that `refused=` names. `vars` sets variables: vars=EXTERNAL_NET=any; \
+         `home-net=\"10.0.0.0/8,fd00::/8\"` is short for HOME_NET.\n\n\
+         `threshold=FILE` reads limits on alerts as Suricata's threshold.config has them: `suppress`, `threshold`, `event_filter` and \
+         `rate_filter`. `order=\"drop,pass,reject,alert\"` is the order in which rules are evaluated, by their action: what stands behind `pass` is not \
+         evaluated for a packet that a rule passes.\n\n\
          An alert has objects as the events of `eve` have them (`http`, `dns`, `tls` ...), `files`, `tunnel`, which is the \
          outermost packet of one in tunnels, and `alert.metadata` of the rule. With `payload=yes` it has `payload` and \
          `packet` in base64, `payload_printable`, and `stream`: 1 where the payload is of a stream.\n\n\
          Nothing is stopped here, so `alert.action` is allowed also where a rule drops or rejects; what of that flow comes behind it is \
-         looked at no further, as if it had been stopped. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
+         looked at no further, as if it had been stopped. A rule that passes keeps what comes behind it, in that order, \
          from alerting.\n\n\
          Rules see frames as they came, and also the packets inside of tunnels and those that fragments make, as `decap` does without \
          parameters; `decap=no` leaves that out.\n\n\
@@ -87,7 +91,11 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     )
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
-        Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        PARTIAL,
+        REFUSED,
+        THRESHOLD,
+        ORDER,
+        HOME_NET,
         Param::new("decap", ParamType::Flag, "look into tunnels, and at packets put together from fragments").default("yes"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("payload", ParamType::Flag, "add to alerts what rules looked at, and the packet").default("no"),
@@ -111,23 +119,72 @@ const ALERTS: &str = "src_ip\tdest_port\talert.signature_id\talert.signature\n\
     192.168.77.16\t22\t3\ta version of SSH\n\
     192.168.77.16\t22\t4\tpackets behind it\n";
 
+pub(crate) const PARTIAL: Param =
+    Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no");
+pub(crate) const REFUSED: Param =
+    Param::new("refused", ParamType::Path, "with partial=yes: write there which rules are left out, and why");
+pub(crate) const THRESHOLD: Param =
+    Param::new("threshold", ParamType::Path, "file of limits on alerts, as Suricata's threshold.config");
+pub(crate) const ORDER: Param = Param::new(
+    "order",
+    ParamType::List,
+    "actions of rules in the order of their evaluation; pass,drop,reject,alert if not given",
+);
+pub(crate) const HOME_NET: Param = Param::new("home-net", ParamType::List, "networks that HOME_NET stands for");
+
 /// The filter pauses after this many output blocks.
 const ENOUGH: usize = 1000;
 
 /// Most mistakes reported at once.
 const TOLD_MISTAKES: usize = 20;
 
-/// Loads the rules from the file that the parameter `key` names.
+/// Loads the rules from the file that the parameter `key` names, as the other parameters say. Writes the file that
+/// `refused` names.
 pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
     let path = params.text(key).unwrap_or_default();
+    let text = read(key, path)?;
+    let folder = Path::new(path).parent().map(Path::to_path_buf);
+    let options = Options {
+        variables: variables(params)?,
+        partial: params.flag("partial"),
+        quic: cfg!(feature = "quic"),
+        folder,
+        order: order(params)?,
+    };
+    let refused = params.text("refused");
+    if refused.is_some() && !options.partial {
+        return Err(ParamError::new("refused", "without partial=yes no rule is left out"));
+    }
+    let mut set =
+        RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))?;
+    if let Some(path) = params.text("threshold") {
+        let limits = read("threshold", path)?;
+        set.limit(&limits, &options).map_err(|mistakes| ParamError::new("threshold", told(path, &mistakes)))?;
+    }
+    if let Some(to) = refused {
+        let lines: String = set.left_out().iter().map(|mistake| format!("{path}: {}\n", named(mistake))).collect();
+        std::fs::write(to, lines).map_err(|error| {
+            let message = format!("cannot write {to}: {}", crate::parts::system::reason(&error));
+            ParamError { system: true, ..ParamError::new("refused", message) }
+        })?;
+    }
+    Ok(set)
+}
+
+/// Reads a file of rules or of thresholds, which the parameter `key` names.
+fn read(key: &'static str, path: &str) -> Result<String, ParamError> {
     let text = read_file(Path::new(path)).map_err(|error| {
         let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
         ParamError { system: true, ..ParamError::new(key, message) }
     })?;
-    let text = text_of(&text).map_err(|line| {
+    text_of(&text).map_err(|line| {
         let message = format!("{path}: line {line}: a byte is no text (UTF-8)");
         ParamError::new(key, message).with_help("in a content write it as hexadecimal digits: |e9|")
-    })?;
+    })
+}
+
+/// The variables of `vars` and `home-net`.
+fn variables(params: &Params) -> Result<Vec<(String, String)>, ParamError> {
     let mut variables = Vec::new();
     for pair in params.list("vars") {
         let Some((name, value)) = pair.split_once('=') else {
@@ -135,9 +192,29 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
         };
         variables.push((name.trim_start_matches('$').to_string(), value.to_string()));
     }
-    let folder = Path::new(path).parent().map(Path::to_path_buf);
-    let options = Options { variables, partial: params.flag("partial"), quic: cfg!(feature = "quic"), folder };
-    RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
+    let home = params.list("home-net");
+    if !home.is_empty() {
+        variables.push(("HOME_NET".to_string(), format!("[{}]", home.join(","))));
+    }
+    Ok(variables)
+}
+
+fn order(params: &Params) -> Result<Order, ParamError> {
+    let names = params.list("order");
+    if names.is_empty() {
+        return Ok(Order::USUAL);
+    }
+    let wrong = || ParamError::new("order", "the order names pass, drop, reject and alert, each once");
+    // A list in quotes is one text.
+    Order::of_names(names.iter().flat_map(|names| names.split(',')).map(str::trim)).ok_or_else(wrong)
+}
+
+/// A mistake behind the number of its rule.
+fn named(mistake: &Mistake) -> String {
+    match mistake.sid {
+        Some(sid) => format!("sid {sid}, {mistake}"),
+        None => mistake.to_string(),
+    }
 }
 
 /// Reads a file, and nothing else: a FIFO would be waited for, and some devices have no end.
@@ -168,18 +245,29 @@ fn text_of(bytes: &[u8]) -> Result<String, usize> {
 }
 
 fn told(path: &str, mistakes: &[Mistake]) -> String {
-    let mut parts: Vec<String> = mistakes.iter().take(TOLD_MISTAKES).map(Mistake::to_string).collect();
+    format!("{path}: {}", first(mistakes, Mistake::to_string))
+}
+
+/// The first mistakes, and how many more there are.
+fn first(mistakes: &[Mistake], text: impl Fn(&Mistake) -> String) -> String {
+    let mut parts: Vec<String> = mistakes.iter().take(TOLD_MISTAKES).map(text).collect();
     if mistakes.len() > TOLD_MISTAKES {
         parts.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
     }
-    format!("{path}: {}", parts.join("; "))
+    parts.join("; ")
+}
+
+/// Says how many rules are left out, and which. `None`: no rule is.
+pub(crate) fn left_out(set: &RuleSet) -> Option<String> {
+    let mistakes = set.left_out();
+    (!mistakes.is_empty()).then(|| format!("{} rules are left out: {}", mistakes.len(), first(mistakes, named)))
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     // It watches from before the first load on.
     let reloaded = Reloaded::new("file", params)?;
     let set = load("file", params)?;
-    let left_out = set.left_out().len();
+    let left_out = left_out(&set);
     let urgent = Urgent::of(params.text(URGENT.key), false);
     let mut inspector = Inspector::new(Arc::new(set), Origins::new(params), urgent);
     inspector.midstream = Midstream::of(params);
@@ -198,8 +286,8 @@ struct Rules {
     links: Links,
     /// Bit `n`: block `n` of the current batch was inspected.
     dealt_with: u64,
-    /// Number of rules left out; 0 once it was reported.
-    left_out: usize,
+    /// What is to be said of the rules that were left out.
+    left_out: Option<String>,
     reloaded: Reloaded,
 }
 

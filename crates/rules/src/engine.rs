@@ -39,6 +39,10 @@ pub struct Found {
     pub to_server: bool,
     /// The verdict of all rules on the packet; set when the packet ends.
     pub verdict: Verdict,
+    /// A rule that passes is among those of the packet; set when the packet ends.
+    pub passes: bool,
+    /// The rule's action, or the one that a `rate_filter` gives it.
+    pub action: Action,
 }
 
 /// The fate of a packet.
@@ -466,7 +470,9 @@ impl Engine {
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
         let stream = packet.in_stream && rule.scope == Scope::Payload;
-        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server, verdict: Verdict::Pass };
+        let (verdict, action) = (Verdict::Pass, rule.action);
+        let found =
+            Found { rule: at, transaction: id, stream, to_server: packet.to_server, verdict, passes: false, action };
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
@@ -603,14 +609,24 @@ impl Engine {
         let mut found = std::mem::take(&mut self.found);
         // Stable sort: matches of one rule stay in order of their transactions.
         found.sort_by_key(|found| found.rule);
-        let mut verdict = Verdict::Pass;
+        let (mut verdict, mut passes) = (Verdict::Pass, false);
         let mut told = std::mem::take(&mut self.told);
-        for (at, one) in (0u32..).zip(&found) {
+        for (at, one) in (0u32..).zip(&mut found) {
             let rule = &set.rules[one.rule as usize];
+            let addresses = packet.flow.as_ref();
+            if let Some(rate) = &rule.rate {
+                let flow = flow.as_deref_mut();
+                if self.counts.count(&rate.threshold, rule.key(), addresses, flow, packet.time) == Effect::Alert {
+                    one.action = rate.action;
+                }
+            }
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
-            let mut effect = if rule.quiet { Effect::Action } else { Effect::Alert };
+            let is_suppressed = addresses.is_some_and(|flow| rule.suppressed.iter().any(|hosts| hosts.has(flow)));
+            // A rule that passes by its rate is as quiet as one that passes by its action.
+            let is_quiet = rule.quiet || is_suppressed || one.action == Action::Pass && rule.action != Action::Pass;
+            let mut effect = if is_quiet { Effect::Action } else { Effect::Alert };
             for threshold in limits {
-                let (addresses, flow) = (packet.flow.as_ref(), flow.as_deref_mut());
+                let flow = flow.as_deref_mut();
                 effect = effect.min(self.counts.count(threshold, rule.key(), addresses, flow, packet.time));
             }
             match effect {
@@ -620,20 +636,22 @@ impl Engine {
             }
             let of_flow =
                 one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
-            match rule.action {
+            match one.action {
                 Action::Pass => {
+                    passes = true;
                     if of_flow && let Some(flow) = flow.as_deref_mut() {
                         flow.passed = true;
                     }
                     break;
                 }
-                Action::Drop => verdict = Verdict::Drop,
-                Action::Reject { source, target } if verdict == Verdict::Pass => {
+                // Of a drop and a reject the ends are notified.
+                Action::Drop if verdict == Verdict::Pass => verdict = Verdict::Drop,
+                Action::Reject { source, target } if !matches!(verdict, Verdict::Reject { .. }) => {
                     verdict = Verdict::Reject { source, target };
                 }
                 _ => {}
             }
-            if rule.action.blocks()
+            if one.action.blocks()
                 && of_flow
                 && let Some(flow) = flow.as_deref_mut()
             {
@@ -642,7 +660,7 @@ impl Engine {
         }
         for at in told.drain(..) {
             let one = &mut found[at as usize];
-            one.verdict = verdict;
+            (one.verdict, one.passes) = (verdict, passes);
             alert(&set.rules[one.rule as usize], one);
         }
         self.told = told;

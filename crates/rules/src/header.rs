@@ -127,7 +127,12 @@ fn action(word: Word<'_>) -> Read<Action> {
     if rest.is_some() || name == "accept" {
         return word.wrong("rules of a firewall (accept, and actions with a scope) are not supported");
     }
-    match name {
+    named_action(Word::new(name, word.at))
+}
+
+/// Reads an action without a scope.
+pub(crate) fn named_action(word: Word<'_>) -> Read<Action> {
+    match word.text {
         "alert" => Ok(Action::Alert),
         "pass" => Ok(Action::Pass),
         "drop" => Ok(Action::Drop),

@@ -8,7 +8,8 @@
 //!   are the steps. `packet_test` tests header fields.
 //! - `grams` — searches for many long patterns at once.
 //! - [`event`] — the input: a packet, a transaction.
-//! - [`state`] — bits and numbers of flows, bits of hosts; `threshold` — counts that limit alerts.
+//! - [`state`] — bits and numbers of flows, bits of hosts; `threshold` — counts that limit alerts; `threshold_file` —
+//!   such limits beside the rules.
 
 #![forbid(unsafe_code)]
 
@@ -35,11 +36,12 @@ pub mod set;
 pub mod state;
 mod text;
 mod threshold;
+mod threshold_file;
 mod transform;
 
 pub use engine::{Engine, Found};
 pub use event::{Packet, Transaction};
 pub use mistake::Mistake;
-pub use rule::{Action, Rule};
+pub use rule::{Action, Order, Rule};
 pub use set::{Options, RuleSet};
 pub use state::FlowState;

@@ -9,6 +9,8 @@ pub struct Mistake {
     pub line: u32,
     /// Column in bytes, from 1.
     pub column: u32,
+    /// The number of the rule, if its text shows one.
+    pub sid: Option<u32>,
     /// The reason, without a full stop.
     pub reason: String,
 }

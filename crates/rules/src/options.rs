@@ -48,6 +48,8 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, d
         tests: Vec::new(),
         changes: Vec::new(),
         thresholds: Vec::new(),
+        suppressed: Vec::new(),
+        rate: None,
         fast: None,
         header,
     };

@@ -8,6 +8,7 @@ use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::state::{StateChange, StateTest, Verb};
 use crate::threshold::Threshold;
+use crate::threshold_file::{Rate, Suppress};
 use crate::transform::Transform;
 
 /// The action of a matching rule.
@@ -28,17 +29,39 @@ pub enum Action {
     Alert,
 }
 
-impl Action {
-    /// Evaluation order: lower first.
-    pub(crate) fn rank(self) -> u8 {
-        match self {
-            Action::Pass => 0,
-            Action::Drop => 1,
-            Action::Reject { .. } => 2,
-            Action::Alert => 3,
-        }
+/// The order in which rules are evaluated, by their action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order([&'static str; 4]);
+
+impl Order {
+    /// Suricata's: pass, drop, reject, alert.
+    pub const USUAL: Order = Order(["pass", "drop", "reject", "alert"]);
+
+    /// Reads names of actions. `None`: not each of the four once.
+    pub fn of_names<'a>(names: impl Iterator<Item = &'a str>) -> Option<Order> {
+        let known = |name| Order::USUAL.0.into_iter().find(|known| *known == name);
+        let names: [&str; 4] = names.map(known).collect::<Option<Vec<_>>>()?.try_into().ok()?;
+        Order::USUAL.0.iter().all(|name| names.contains(name)).then_some(Order(names))
     }
 
+    fn rank(&self, action: Action) -> usize {
+        let name = match action {
+            Action::Pass => "pass",
+            Action::Drop => "drop",
+            Action::Reject { .. } => "reject",
+            Action::Alert => "alert",
+        };
+        self.0.iter().position(|known| *known == name).unwrap_or(self.0.len())
+    }
+}
+
+impl Default for Order {
+    fn default() -> Order {
+        Order::USUAL
+    }
+}
+
+impl Action {
     /// Does the action block the packet?
     pub fn blocks(self) -> bool {
         matches!(self, Action::Drop | Action::Reject { .. })
@@ -153,6 +176,9 @@ pub struct Rule {
     pub(crate) tests: Vec<StateTest>,
     pub(crate) changes: Vec<StateChange>,
     pub(crate) thresholds: Vec<Threshold>,
+    /// Hosts of which the rule gives no alerts.
+    pub(crate) suppressed: Vec<Suppress>,
+    pub(crate) rate: Option<Rate>,
     pub(crate) fast: Option<Fast>,
 }
 
@@ -167,12 +193,13 @@ impl Rule {
         u64::from(self.gid) << 32 | u64::from(self.sid)
     }
 
-    /// Sort key. Within an action, rules that set state come before rules that test it; rules that unset bits come
+    /// Sort key, with actions in this order. Within an action, rules that set state come before rules that test it; rules that unset bits come
     /// last.
-    pub(crate) fn order(&self) -> (u8, u8, u8, u32) {
+    pub(crate) fn order(&self, order: Order) -> (usize, u8, u8, u32) {
+        let rank = order.rank(self.action);
         let unset = |change: &StateChange| matches!(change, StateChange::Bit { verb: Verb::Unset, .. });
         if self.changes.iter().any(unset) {
-            return (self.action.rank(), 4, self.priority, self.line);
+            return (rank, 4, self.priority, self.line);
         }
         let state = match (self.changes.is_empty(), self.tests.is_empty()) {
             (false, true) => 0,
@@ -180,7 +207,7 @@ impl Rule {
             (true, false) => 2,
             (true, true) => 3,
         };
-        (self.action.rank(), state, self.priority, self.line)
+        (rank, state, self.priority, self.line)
     }
 
     /// Does the rule inspect files? A transaction may have several.

@@ -10,9 +10,10 @@ use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
 use crate::packet_test::PacketTest;
-use crate::rule::{List, Rule, Scope, Target};
+use crate::rule::{List, Order, Rule, Scope, Target};
 use crate::state;
 use crate::text;
+use crate::threshold_file;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
 use std::collections::{HashMap, HashSet};
@@ -29,6 +30,16 @@ pub struct Options {
     pub quic: bool,
     /// Folder of the files that rules name; `None`: rules may not name files.
     pub folder: Option<PathBuf>,
+    /// The order of actions.
+    pub order: Order,
+}
+
+impl Options {
+    fn all_variables(&self) -> Variables {
+        let mut variables = default_variables();
+        variables.extend(self.variables.iter().cloned());
+        variables
+    }
 }
 
 /// Patterns, and the rules that each pattern selects.
@@ -156,9 +167,8 @@ pub struct RuleSet {
 impl RuleSet {
     /// Reads a file of rules. Returns all mistakes, unless there are none or the options say to leave rules out.
     pub fn read(file: &str, options: &Options) -> Result<RuleSet, Vec<Mistake>> {
-        let mut variables = default_variables();
+        let variables = options.all_variables();
         let mut datasets = Datasets::new(options.folder.clone());
-        variables.extend(options.variables.iter().cloned());
         let (mut rules, mut mistakes, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for text in text::rules(file) {
             match read_rule(&text, &variables, &mut datasets) {
@@ -181,11 +191,19 @@ impl RuleSet {
         if !mistakes.is_empty() && !options.partial {
             return Err(mistakes);
         }
-        RuleSet::compile(rules, mistakes, datasets).map_err(|reason| vec![Mistake { line: 1, column: 1, reason }])
+        rules.sort_by_key(|rule| rule.order(options.order));
+        RuleSet::compile(rules, mistakes, datasets)
+            .map_err(|reason| vec![Mistake { line: 1, column: 1, sid: None, reason }])
     }
 
+    /// Adds the limits of a file of thresholds (`threshold.config`), or returns all its mistakes.
+    pub fn limit(&mut self, file: &str, options: &Options) -> Result<(), Vec<Mistake>> {
+        threshold_file::apply(&threshold_file::read(file, &options.all_variables())?, &mut self.rules);
+        Ok(())
+    }
+
+    /// Compiles rules, which are in the order of their evaluation.
     fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>, datasets: Datasets) -> Result<RuleSet, String> {
-        rules.sort_by_key(Rule::order);
         // Bodies are long: inspect them last, unless a list needs a variable of an earlier one.
         let is_long = |list: &List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
         for rule in rules.iter_mut().filter(|rule| !rule.lists.iter().any(List::needs_earlier)) {

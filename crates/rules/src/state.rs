@@ -4,6 +4,7 @@
 use crate::mistake::Read;
 use crate::names::App;
 use crate::text::{Opt, Word, unsigned};
+use crate::threshold::Tally;
 use base::limits::{RULES_FLOW_BITS, RULES_HOST_BITS};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -34,7 +35,7 @@ pub struct FlowState {
     /// Rules on the application alone that matched.
     pub(crate) app_matched: Vec<u32>,
     /// Threshold counts of rules that track by flow.
-    pub(crate) counts: Vec<(u32, u32, u64)>,
+    pub(crate) counts: Vec<(u32, Tally)>,
     /// By side: rules that wait, and the stream offset of their pattern.
     pub(crate) waiting: [Vec<(u32, u64)>; 2],
     /// The rule set that the rule indexes refer to.

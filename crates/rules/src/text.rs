@@ -20,7 +20,14 @@ impl RuleText {
     pub fn mistake(&self, wrong: Wrong) -> Mistake {
         let index = self.pieces.partition_point(|piece| piece.0 <= wrong.at).saturating_sub(1);
         let (from, line, column) = self.pieces.get(index).copied().unwrap_or((0, 1, 1));
-        Mistake { line, column: column + (wrong.at.saturating_sub(from)) as u32, reason: wrong.reason }
+        let column = column + (wrong.at.saturating_sub(from)) as u32;
+        Mistake { line, column, sid: self.sid(), reason: wrong.reason }
+    }
+
+    /// The number that the rule gives itself, as far as its text shows that.
+    fn sid(&self) -> Option<u32> {
+        let behind = self.text.split([';', '(']).rev();
+        behind.filter_map(|option| option.trim().strip_prefix("sid:")).find_map(|sid| sid.trim().parse().ok())
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Backoff,
     /// Alert on every match after the first `count` of a period.
     Filter,
+    /// `rate_filter`: the rule takes another action behind the first `count` matches of a period, for `hold` seconds.
+    Rate { hold: u32 },
 }
 
 /// The key by which matches are counted.
@@ -55,19 +57,25 @@ pub(crate) struct Threshold {
 impl Threshold {
     /// Reads an option; `None`: another option.
     pub fn read(option: &Opt<'_>) -> Read<Option<Threshold>> {
-        let filter = match option.name.text {
-            "threshold" => false,
-            "detection_filter" => true,
+        let kind = match option.name.text {
+            "threshold" => None,
+            "detection_filter" => Some(Kind::Filter),
             _ => return Ok(None),
         };
         let value = option.needed()?;
-        let (mut kind, mut track, mut count, mut seconds) = (filter.then_some(Kind::Filter), None, None, None);
-        let (mut multiplier, mut unique) = (None, None);
-        for word in value.split(',') {
+        Threshold::of_words(option.name.text, kind, value, &value.split(',')).map(Some)
+    }
+
+    /// Reads the words of `value`. `kind`: the one that `name` implies; `None`: a word says it.
+    pub fn of_words(name: &str, mut kind: Option<Kind>, value: Word<'_>, words: &[Word<'_>]) -> Read<Threshold> {
+        let keyword = name;
+        let (is_typed, filter) = (kind.is_none(), kind == Some(Kind::Filter));
+        let (mut track, mut count, mut seconds, mut multiplier, mut unique) = (None, None, None, None, None);
+        for word in words {
             let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
             let rest = Word::new(rest, word.at + name.len() + 1).trim();
             match name {
-                "type" if !filter => {
+                "type" if is_typed => {
                     kind = Some(match rest.text {
                         "limit" => Kind::Limit,
                         "threshold" => Kind::Threshold,
@@ -102,7 +110,7 @@ impl Threshold {
                     });
                 }
                 "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
-                _ => return word.wrong(format!("{} does not know \u{201c}{name}\u{201d}", option.name.text)),
+                _ => return word.wrong(format!("{keyword} does not know \u{201c}{name}\u{201d}")),
             }
         }
         if kind == Some(Kind::Backoff) && multiplier.is_none() {
@@ -114,9 +122,9 @@ impl Threshold {
         let multiplier = multiplier.unwrap_or(1);
         match (kind, track, count, seconds) {
             (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 && seconds > 0 => {
-                Ok(Some(Threshold { kind, track, count, seconds, multiplier, unique }))
+                Ok(Threshold { kind, track, count, seconds, multiplier, unique })
             }
-            _ => value.wrong(format!("{} needs type, track, count and seconds, none of them 0", option.name.text)),
+            _ => value.wrong(format!("{keyword} needs type, track, count and seconds, none of them 0")),
         }
     }
 }
@@ -128,8 +136,15 @@ pub(crate) enum Effect {
     Nothing,
     /// The rule's action applies, without an alert.
     Action,
-    /// The rule's action applies, with an alert.
+    /// The rule's action applies, with an alert. Of [`Kind::Rate`]: its other action applies.
     Alert,
+}
+
+impl Effect {
+    /// The effect where there is no room to count: an alert, and the rule's own action.
+    fn uncounted(kind: Kind) -> Effect {
+        if matches!(kind, Kind::Rate { .. }) { Effect::Nothing } else { Effect::Alert }
+    }
 }
 
 /// In nanoseconds.
@@ -138,10 +153,18 @@ const SECOND: u64 = 1_000_000_000;
 /// Rule, tracking mode, and the addresses tracked.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
-#[derive(Clone, Debug)]
-struct Entry {
+/// The matches of one period.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
     count: u32,
     start: u64,
+    /// Until then the other action of [`Kind::Rate`] applies.
+    held: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    tally: Tally,
     /// The end of the period; for [`Kind::Backoff`], the end of the silence after the last match.
     end: u64,
     /// Distinct ports seen, if ports are counted.
@@ -174,20 +197,20 @@ impl Counts {
         let who = match threshold.track {
             Track::Source => (source, None),
             Track::Target => (target, None),
-            Track::Pair => (source, target),
+            // The pair is one for both directions.
+            Track::Pair => (source.min(target), source.max(target)),
             Track::Rule => (None, None),
             Track::Flow => {
-                let Some(flow) = flow else { return Effect::Alert };
+                let Some(flow) = flow else { return Effect::uncounted(threshold.kind) };
                 let at = match flow.counts.iter().position(|entry| u64::from(entry.0) == key & 0xffff_ffff) {
                     Some(at) => at,
                     None if flow.counts.len() < base::limits::RULES_FLOW_BITS => {
-                        flow.counts.push((key as u32, 0, now));
+                        flow.counts.push((key as u32, Tally { start: now, ..Tally::default() }));
                         flow.counts.len() - 1
                     }
-                    None => return Effect::Alert,
+                    None => return Effect::uncounted(threshold.kind),
                 };
-                let (_, count, start) = &mut flow.counts[at];
-                return count_one(threshold, count, start, now, period);
+                return count_one(threshold, &mut flow.counts[at].1, now, period);
             }
         };
         let who = (key, threshold.track, who.0, who.1);
@@ -199,16 +222,17 @@ impl Counts {
         }
         if needs_entry && self.table.len() >= RULES_THRESHOLDS {
             self.full = true;
-            return Effect::Alert;
+            return Effect::uncounted(threshold.kind);
         }
-        let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0, ports: Vec::new() });
+        let new = Entry { tally: Tally { start: now, ..Tally::default() }, ..Entry::default() };
+        let entry = self.table.entry(who).or_insert(new);
         if let Some((unique, packet)) = threshold.unique.zip(packet) {
-            if now.saturating_sub(entry.start) >= period {
+            if now.saturating_sub(entry.tally.start) >= period {
                 self.ports -= entry.ports.len();
-                *entry = Entry { count: 0, start: now, end: 0, ports: Vec::new() };
+                (entry.tally.start, entry.ports) = (now, Vec::new());
             }
             let port = if unique == Unique::Source { packet.source_port } else { packet.target_port };
-            entry.end = entry.start.saturating_add(period);
+            entry.end = entry.tally.start.saturating_add(period);
             let is_known = entry.ports.contains(&port);
             // Ports beyond the threshold need not be told apart.
             if !is_known && entry.ports.len() <= threshold.count as usize {
@@ -221,16 +245,20 @@ impl Counts {
             }
             return if entry.ports.len() > threshold.count as usize { Effect::Alert } else { Effect::Nothing };
         }
-        let effect = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
+        let effect = count_one(threshold, &mut entry.tally, now, period);
         entry.end = match threshold.kind {
             Kind::Backoff => now.saturating_add(RULES_BACKOFF_SILENCE_S * SECOND),
-            _ => entry.start.saturating_add(period),
+            _ => entry.tally.start.saturating_add(period).max(entry.tally.held),
         };
         effect
     }
 }
 
-fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> Effect {
+fn count_one(threshold: &Threshold, tally: &mut Tally, now: u64, period: u64) -> Effect {
+    let Tally { count, start, held } = tally;
+    if *held > now {
+        return Effect::Alert;
+    }
     if now.saturating_sub(*start) >= period {
         (*count, *start) = (0, now);
     }
@@ -259,6 +287,13 @@ fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, 
         Kind::Both if *count > threshold.count => Effect::Action,
         Kind::Both => if_met(*count == threshold.count),
         Kind::Filter => if_met(*count > threshold.count),
+        Kind::Rate { hold } => {
+            let is_met = *count > threshold.count;
+            if is_met {
+                *held = now.saturating_add(u64::from(hold) * SECOND);
+            }
+            if_met(is_met)
+        }
     }
 }
 

@@ -425,3 +425,71 @@ fn keywords_of_tls_with_a_value_were_refused() {
     one.put_copy(Buffer::TLS_CERT_ISSUER, true, b"CN=b");
     assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [1, 3, 4, 6]);
 }
+
+fn limited(rules: &str, limits: &str) -> Result<Engine, Vec<rules::Mistake>> {
+    let mut set = set(rules);
+    set.limit(limits, &Options::default())?;
+    Ok(Engine::new(Arc::new(set)))
+}
+
+#[test]
+fn limits_beside_the_rules_were_not_read() {
+    let rule = "drop tcp any any -> any any (content:\"a\"; sid:7;)";
+    let check = |limits: &str, expected: &[(usize, Verdict)]| {
+        let mut engine = limited(rule, limits).unwrap_or_else(|mistakes| panic!("{limits}: {mistakes:?}"));
+        for (told, verdict) in expected {
+            let (found, met) = on_packet(&mut engine, &mut FlowState::new(0), &packet(b"a"));
+            assert_eq!((found.len(), met), (*told, *verdict), "{limits}");
+        }
+    };
+    let (told, silent, passed) = ((1, Verdict::Drop), (0, Verdict::Drop), (0, Verdict::Pass));
+    check("# none\n", &[told, told]);
+    check("suppress gen_id 1, sig_id 7", &[silent]);
+    check("suppress gen_id 1, sig_id 8", &[told]);
+    check("suppress gen_id 1, sig_id 7, track by_src, ip [10.0.0.0/24,!10.0.0.1]", &[told]);
+    check("suppress gen_id 1, sig_id 0, track by_either, \\\n ip $HOME_NET", &[silent]);
+    check("threshold gen_id 1, sig_id 7, type limit, track by_src, count 1, seconds 60", &[told, silent]);
+    check("event_filter gen_id 0, sig_id 0, type limit, track by_src, count 1, seconds 60", &[told, silent]);
+    let rate = |action: &str| {
+        format!("rate_filter gen_id 1, sig_id 7, track by_rule, count 1, seconds 60, new_action {action}, timeout 9")
+    };
+    check(&rate("alert"), &[told, (1, Verdict::Pass), (1, Verdict::Pass)]);
+    check(&rate("pass"), &[told, passed]);
+    check(&rate("reject"), &[told, (1, Verdict::Reject { source: true, target: false })]);
+    for wrong in [
+        "suppress gen_id 1",
+        "suppress gen_id 0, sig_id 7",
+        "suppress gen_id 1, sig_id 7, track by_src",
+        "suppress gen_id 1, sig_id 7, track by_rule, ip any",
+        "threshold gen_id 1, sig_id 7, type limit, track by_src, count 1",
+        "rate_filter gen_id 1, sig_id 7, track by_src, count 1, seconds 1, new_action none, timeout 1",
+        "rate_filter gen_id 1, sig_id 7, track by_src, count 1, seconds 1, new_action drop",
+        "limit gen_id 1, sig_id 7",
+    ] {
+        assert!(limited(rule, wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn the_order_of_actions_was_fixed() {
+    use rules::Order;
+    let rules = "pass tcp any any -> any any (content:\"a\"; sid:1;)\n\
+                 drop tcp any any -> any any (content:\"a\"; sid:2;)\n\
+                 reject tcp any any -> any any (content:\"a\"; sid:3;)\n\
+                 alert tcp any any -> any any (content:\"a\"; sid:4;)";
+    let check = |order: &str, expected: &[u32]| {
+        let order = Order::of_names(order.split(',')).unwrap();
+        let set = RuleSet::read(rules, &Options { order, ..Options::default() }).unwrap();
+        let (found, _) = on_packet(&mut Engine::new(Arc::new(set)), &mut FlowState::new(0), &packet(b"a"));
+        assert_eq!(found, expected, "{order:?}");
+    };
+    check("pass,drop,reject,alert", &[]);
+    check("drop,pass,reject,alert", &[2]);
+    check("alert,reject,pass,drop", &[4, 3]);
+    check("alert,drop,reject,pass", &[4, 2, 3]);
+    for wrong in
+        ["pass,drop,reject", "pass,drop,reject,reject", "pass,drop,reject,accept", "pass,drop,reject,alert,alert"]
+    {
+        assert_eq!(Order::of_names(wrong.split(',')), None, "{wrong}");
+    }
+}

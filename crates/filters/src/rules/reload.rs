@@ -79,14 +79,20 @@ impl Reloaded {
         if self.thread.is_some() { cx.now.saturating_add(LOOK.as_nanos() as u64) } else { u64::MAX }
     }
 
-    /// Applies and reports reloaded rules. `left_out`: number of rules left out, until it is reported.
-    pub fn apply(&mut self, name: &str, inspector: &mut Inspector, left_out: &mut usize, cx: &mut Context<'_>) {
+    /// Applies and reports reloaded rules. `left_out`: what is to be said of rules left out, until it is said.
+    pub fn apply(
+        &mut self,
+        name: &str,
+        inspector: &mut Inspector,
+        left_out: &mut Option<String>,
+        cx: &mut Context<'_>,
+    ) {
         match self.take() {
             None => {}
             Some(Ok(set)) => {
                 cx.notice(format!("{name}: the file has changed: {} rules", set.len()));
                 cx.count("times rules were loaded", 1);
-                *left_out = set.left_out().len();
+                *left_out = super::left_out(&set);
                 inspector.replace(Arc::new(set));
             }
             Some(Err(why)) => {
@@ -99,9 +105,8 @@ impl Reloaded {
             cx.notice(format!("{name}: the rules stay as they are: the thread that watches their file has ended"));
             cx.count("threads that watch rules ended", 1);
         }
-        if *left_out > 0 {
-            cx.notice(format!("{name}: {left_out} rules are left out"));
-            *left_out = 0;
+        if let Some(said) = left_out.take() {
+            cx.notice(format!("{name}: {said}"));
         }
     }
 }
@@ -154,8 +159,8 @@ mod tests {
 
     impl Filter for Orphan {
         fn run(&mut self, _: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-            self.reloaded.apply("orphan", &mut self.inspector, &mut 0, cx);
-            self.reloaded.apply("orphan", &mut self.inspector, &mut 0, cx);
+            self.reloaded.apply("orphan", &mut self.inspector, &mut None, cx);
+            self.reloaded.apply("orphan", &mut self.inspector, &mut None, cx);
             Ok(Status::Done)
         }
     }

@@ -17,7 +17,7 @@ use packet::tunnel::Kind as Tunnel;
 use packet::tunnel::stack::{Layer, Tunnels};
 use rules::engine::{Found, Verdict};
 use rules::names::App;
-use rules::{Action, Rule, Transaction};
+use rules::{Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
@@ -151,7 +151,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
         row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
     }
-    let action = if rule.action.blocks() && alert.is_inline { "blocked" } else { "allowed" };
+    let action = if found.action.blocks() && alert.is_inline { "blocked" } else { "allowed" };
     row.text("alert.action", action);
     row.number("alert.gid", rule.gid.into()).number("alert.signature_id", rule.sid.into());
     row.number("alert.rev", rule.rev.into());
@@ -219,7 +219,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
 
 fn set_verdict(verdict: &mut RowWriter, alert: &Alert<'_>) {
     let action = match alert.found.verdict {
-        Verdict::Pass if alert.rule.action == Action::Pass => "pass",
+        Verdict::Pass if alert.found.passes => "pass",
         Verdict::Pass => "alert",
         Verdict::Drop | Verdict::Reject { .. } => "drop",
     };

@@ -618,3 +618,20 @@ fn what_a_rule_would_drop_was_allowed() {
         assert_eq!(row.text("alert.action"), Some(&b"allowed"[..]));
     }
 }
+
+/// Only the number of rules left out was said.
+#[test]
+fn rules_left_out_had_no_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (file, refused) = (path("a.rules"), path("refused"));
+    let rules = "alert ip any any -> any any (lua:x; sid:7;)\nalert tcp $HOME_NET any -> any any (sid:8;)";
+    std::fs::write(&file, rules).unwrap();
+    let frames: Vec<_> = connection(&[b"a"]).into_iter().map(|frame| (0, frame)).collect();
+    let (home, order) = (("home-net", "10.0.0.0/8,192.0.2.0/24"), ("order", "drop,pass,reject,alert"));
+    let params = [("file", &*file), ("partial", "yes"), ("refused", &*refused), home, order];
+    let outcome = Chain::frames(1, &frames).then(&KIND, &params).run();
+    let reason = "sid 7, line 1, column 30: the keyword lua is not supported";
+    assert!(outcome.notices.iter().any(|said| said.ends_with(&format!("1 rules are left out: {reason}"))));
+    assert_eq!(std::fs::read_to_string(&refused).unwrap(), format!("{file}: {reason}\n"));
+}
