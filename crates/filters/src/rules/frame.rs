@@ -124,8 +124,8 @@ impl Parsed {
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
                 Ok(packet) => {
-                    let header = (start + 8).min(end);
-                    self.split(start, header, end, frame.payload_wire_len.saturating_sub(8));
+                    let length = if frame.protocol == protocol::ICMP { icmp_header(rest) } else { 8 };
+                    self.split(start, start + length, end, frame.payload_wire_len.saturating_sub(length as u32));
                     let echo = packet.echo(frame.version);
                     self.icmp = Some(IcmpHeader { kind: packet.kind(), code: packet.code(), echo });
                 }
@@ -193,6 +193,18 @@ impl Parsed {
 
     pub fn icmp(&self) -> Option<IcmpHeader> {
         self.icmp
+    }
+}
+
+/// Length of an ICMP header: that of a router advertisement has its addresses, too (RFC 1256, 3), as far as they are
+/// there.
+fn icmp_header(message: &[u8]) -> usize {
+    const ROUTER_ADVERTISEMENT: u8 = 9;
+    match *message {
+        [ROUTER_ADVERTISEMENT, _, _, _, count, words, ..] => {
+            (8 + usize::from(count) * usize::from(words) * 4).min(message.len())
+        }
+        _ => 8,
     }
 }
 

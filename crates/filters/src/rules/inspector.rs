@@ -190,6 +190,7 @@ impl Inspector {
         }
         self.odd.0.clear();
         self.met.refused = parsed.refused;
+        parsed.refused.into_iter().for_each(|reason| cx.count(reason, 1));
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
         let bounds = self.engine.take_bounds();

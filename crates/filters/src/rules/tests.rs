@@ -82,9 +82,31 @@ fn each_layer_of_nested_tunnels_is_a_packet() {
                  alert ip any any -> 10.9.0.2 any (sid:9;)\nalert ip any any -> 10.10.0.2 any (sid:10;)\n\
                  alert pkthdr any any -> any any (decode-event:too_many_layers; sid:11;)";
     assert_eq!(alerts(&run(rules, std::slice::from_ref(&frame))), [10, 9, 8, 7]);
+    // A frame of IPv6 with more extension headers than are read.
+    let mut headers = vec![0x60, 0, 0, 0, 1, 64, 60, 64];
+    headers.extend([2; 32]);
+    headers.extend([60, 0, 1, 4, 0, 0, 0, 0].repeat(40));
+    let outcome = run(rules, &[[&[2; 12][..], &[0x86, 0xdd], &headers].concat()]);
+    let unread = outcome.counters("rules").events.get("too many ipv6 extension headers");
+    assert_eq!((alerts(&outcome), unread), (vec![11], 1));
     let deep = (0..7).fold(frame, |inner, _| around(&inner, 11));
     let outcome = run(rules, &[deep]);
     assert_eq!((alerts(&outcome), outcome.counters("rules").events.get("tunnels too deep")), (vec![10, 9, 11], 1));
+}
+
+#[test]
+fn the_header_of_a_router_advertisement_has_its_addresses() {
+    let rules = "alert icmp any any -> any any (icmpv4.hdr; content:\"|c0 00 02 01|\"; offset:8; depth:4; sid:1;)\n\
+                 alert icmp any any -> any any (content:\"behind\"; depth:6; sid:2;)\n\
+                 alert icmp any any -> any any (icmpv4.hdr; content:\"behind\"; sid:3;)";
+    let check = |count: u8, expected: &[u64]| {
+        let message = [&[9, 0, 0, 0, count, 2, 0, 9, 192, 0, 2, 1, 0, 0, 0, 0][..], b"behind"].concat();
+        let frame = testkit::packets::ipv4(CLIENT.0, SERVER.0, 1, &message);
+        assert_eq!(alerts(&run(rules, &[frame])), expected, "{count} addresses");
+    };
+    check(1, &[1, 2]);
+    check(0, &[]);
+    check(200, &[1, 3]);
 }
 
 #[test]
