@@ -1,7 +1,7 @@
 //! The kinds of file descriptors, and the replacement of a kernel socket by an end that the host serves.
 
 use crate::kernel::{call, close, copy_option, inode, option, quietly, set_option};
-use crate::{epoll, host};
+use crate::{confined, epoll, host};
 use libc::c_int;
 use socket_calls::{Setting, form, mark};
 
@@ -43,7 +43,7 @@ impl End {
 
 /// The kind of `fd`, if the host serves it. Quick for all other descriptors.
 pub(crate) fn ours(fd: c_int) -> End {
-    if !host::is_there() {
+    if !host::is_there() || confined::leaves(fd) {
         return End::Other;
     }
     quietly(|| {
@@ -66,7 +66,7 @@ pub(crate) fn ours(fd: c_int) -> End {
 /// The kind of `fd`, including kernel sockets.
 pub(crate) fn of(fd: c_int) -> End {
     let end = ours(fd);
-    if end != End::Other || !host::is_there() {
+    if end != End::Other || !host::is_there() || confined::leaves(fd) {
         return end;
     }
     quietly(|| {

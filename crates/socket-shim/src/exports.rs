@@ -6,9 +6,9 @@
 
 use crate::ends::{self, End};
 use crate::kernel::{call, errno, fail, has_port, inode, is_unspecified, option, quietly, read_address, write_address};
-use crate::{epoll, host, options};
+use crate::{confined, epoll, host, options};
 use libc::{
-    c_int, c_uint, c_void, epoll_event, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    c_int, c_uint, c_ulong, c_void, epoll_event, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use socket_calls::{ACCEPTED, Call, ENVELOPE, NOWHERE, address, address_bytes, mark};
 use std::net::{IpAddr, SocketAddr};
@@ -317,6 +317,16 @@ pub unsafe extern "C" fn setsockopt(
     }
     let arguments = [fd as usize, level as usize, name as usize, value as usize, length as usize];
     call(libc::SYS_setsockopt, arguments) as c_int
+}
+
+/// prctl(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn prctl(option: c_int, first: c_ulong, second: c_ulong, third: c_ulong, fourth: c_ulong) -> c_int {
+    if option == libc::PR_SET_SECCOMP && host::is_there() {
+        quietly(confined::begin);
+    }
+    let arguments = [option as usize, first as usize, second as usize, third as usize, fourth as usize];
+    call(libc::SYS_prctl, arguments) as c_int
 }
 
 /// epoll_ctl(2).

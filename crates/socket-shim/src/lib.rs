@@ -14,10 +14,12 @@
 //! - `exports` — the functions. Start reading here
 //! - `host` — one question to the host; `ends` — the kinds of file descriptors, and their replacement
 //! - `epoll` — sockets that a program waits for before it connects them; `options` — socket options; `kernel` — system calls
+//! - `confined` — processes whose seccomp filter permits few calls
 //!
 //! No function allocates, or waits for a lock, or calls a function that does: programs call these in signal handlers,
 //! and between `fork` and `exec`. `errno` changes only if a call fails.
 
+mod confined;
 mod ends;
 mod epoll;
 mod exports;

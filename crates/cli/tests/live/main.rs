@@ -14,7 +14,7 @@
 //!   — both from C
 //! - `loopback` — interfaces without a device; `changing` — addresses, routes and devices that change; `leases` — DHCP
 //! - `restarts` — flows that outlive processes of interfaces, and the daemon
-//! - `unmodified`, `pitfalls` — unmodified programs whose sockets are flows
+//! - `unmodified`, `pitfalls`, `servers` — unmodified programs whose sockets are flows
 
 mod around;
 mod bridging;
@@ -42,6 +42,7 @@ mod replacing;
 mod requests;
 mod restarts;
 mod selections;
+mod servers;
 mod sharing;
 mod shown;
 mod stopping;
