@@ -5,7 +5,9 @@ use crate::mistake::Read;
 use crate::text::{Word, quoted};
 use regex_automata::Input;
 use regex_automata::meta;
+use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
+use std::sync::OnceLock;
 
 /// Most backtracking steps of one search.
 const BACKTRACK_STEPS: usize = 100_000;
@@ -24,8 +26,39 @@ pub(crate) struct Pcre {
 
 #[derive(Clone, Debug)]
 enum Machine {
-    Linear(Box<meta::Regex>),
+    Linear(Box<Linear>),
     Backtracking(Box<fancy_regex::Regex>),
+}
+
+/// An expression of the linear-time engine, which is built when it is first searched: most rules of a set never come so
+/// far, and a built engine takes 0.1 to 1 MB.
+#[derive(Clone, Debug)]
+struct Linear {
+    text: String,
+    config: syntax::Config,
+    groups: usize,
+    built: OnceLock<Option<meta::Regex>>,
+}
+
+impl Linear {
+    /// Checks that the expression can be built. The error is the last line of the reason.
+    fn new(text: String, config: syntax::Config) -> Result<Linear, String> {
+        let hir = syntax::parse_with(&text, &config).map_err(|error| last_line(&error.to_string()))?;
+        let limits = thompson::Config::new().utf8(false).nfa_size_limit(Some(SIZE_BYTES));
+        let nfa = thompson::Compiler::new().configure(limits).build_from_hir(&hir);
+        nfa.map_err(|error| last_line(&error.to_string()))?;
+        let groups = hir.properties().explicit_captures_len();
+        Ok(Linear { text, config, groups, built: OnceLock::new() })
+    }
+
+    /// The engine. `None`: it takes more memory than [`SIZE_BYTES`].
+    fn engine(&self) -> Option<&meta::Regex> {
+        let build = || {
+            let limits = meta::Config::new().nfa_size_limit(Some(SIZE_BYTES)).utf8_empty(false);
+            meta::Builder::new().syntax(self.config).configure(limits).build(&self.text).ok()
+        };
+        self.built.get_or_init(build).as_ref()
+    }
 }
 
 pub(crate) enum Search {
@@ -91,17 +124,15 @@ pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
         .ignore_whitespace(has('x'))
         .swap_greed(has('U'));
     let translated = translate(&body, has('m') || dollar_end, false);
-    let limits = meta::Config::new().nfa_size_limit(Some(SIZE_BYTES)).utf8_empty(false);
-    let made = meta::Builder::new().syntax(config).configure(limits).build(&translated);
-    let machine = match made {
-        Ok(regex) => Machine::Linear(Box::new(regex)),
-        Err(error) => {
+    let machine = match Linear::new(translated, config) {
+        Ok(linear) => Machine::Linear(Box::new(linear)),
+        Err(reason) => {
             let inline = if inline.is_empty() { String::new() } else { format!("(?{inline})") };
             let fancy = inline + &translate(&body, has('m') || dollar_end, true);
             let made = fancy_regex::RegexBuilder::new(&fancy).backtrack_limit(BACKTRACK_STEPS).build();
             match made {
                 Ok(regex) => Machine::Backtracking(Box::new(regex)),
-                Err(_) => return text.wrong(format!("this expression is not supported: {}", first_line(&error))),
+                Err(_) => return text.wrong(format!("this expression is not supported: {reason}")),
             }
         }
     };
@@ -119,11 +150,7 @@ fn captures(names: Word<'_>) -> Read<()> {
     Ok(())
 }
 
-fn first_line(error: &meta::BuildError) -> String {
-    let text = match error.syntax_error() {
-        Some(error) => error.to_string(),
-        None => error.to_string(),
-    };
+fn last_line(text: &str) -> String {
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     line.trim().trim_start_matches("error: ").to_string()
 }
@@ -215,17 +242,18 @@ fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
 impl Pcre {
     /// Number of groups that capture.
     pub fn groups(&self) -> usize {
-        let with_whole = match &self.machine {
-            Machine::Linear(regex) => regex.captures_len(),
-            Machine::Backtracking(regex) => regex.captures_len(),
-        };
-        with_whole.saturating_sub(1)
+        match &self.machine {
+            Machine::Linear(linear) => linear.groups,
+            // The whole match is counted, too.
+            Machine::Backtracking(regex) => regex.captures_len().saturating_sub(1),
+        }
     }
 
     /// What the first group of the first match captures.
     pub fn first_group<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match &self.machine {
-            Machine::Linear(regex) => {
+            Machine::Linear(linear) => {
+                let regex = linear.engine()?;
                 let mut captures = regex.create_captures();
                 regex.search_captures(&Input::new(bytes), &mut captures);
                 bytes.get(captures.get_group(1)?.range())
@@ -244,9 +272,11 @@ impl Pcre {
     pub fn find(&self, bytes: &[u8], from: usize, low: usize, text: &mut String) -> Search {
         let Some(part) = bytes.get(from..).filter(|_| from <= low && low <= bytes.len()) else { return Search::None };
         match &self.machine {
-            Machine::Linear(regex) => match regex.search(&Input::new(part).range(low - from..)) {
-                Some(found) => Search::Found(from + found.start(), from + found.end()),
-                None => Search::None,
+            Machine::Linear(linear) => match linear.engine().map(|it| it.search(&Input::new(part).range(low - from..)))
+            {
+                Some(Some(found)) => Search::Found(from + found.start(), from + found.end()),
+                Some(None) => Search::None,
+                None => Search::TooLong,
             },
             Machine::Backtracking(regex) => {
                 // The backtracking engine searches text: each byte becomes the character of the same number.
@@ -289,6 +319,16 @@ mod tests {
             Search::None => None,
             Search::TooLong => Some((usize::MAX, 0)),
         }
+    }
+
+    #[test]
+    fn an_expression_that_was_never_searched_took_memory() {
+        let (pcre, _) = read(Word::new("\"/a[b-z]{2,8}/\"", 0)).unwrap();
+        let Machine::Linear(linear) = &pcre.machine else { panic!("{pcre:?}") };
+        assert!(linear.built.get().is_none());
+        assert!(matches!(pcre.find(b"xabc", 0, 0, &mut String::new()), Search::Found(1, 4)));
+        assert!(linear.built.get().is_some());
+        assert!(read(Word::new("\"/(a{1000}){1000}/\"", 0)).is_err(), "too large is said when it is read");
     }
 
     #[test]
