@@ -56,7 +56,7 @@ pub(crate) fn outlive() -> std::io::Result<()> {
 /// Writes a byte to this socket for each signal that asks to stop.
 pub(crate) fn write_on(socket: UnixStream) -> std::io::Result<()> {
     blocked(|| {
-        listen(&StopFlag::new(), Finishing::Untold)?;
+        begin(&StopFlag::new(), Finishing::Untold)?;
         register(socket)
     })
 }
@@ -72,6 +72,14 @@ fn register(socket: UnixStream) -> std::io::Result<()> {
 /// Stops at Ctrl-C, SIGTERM and a closed terminal. One more signal kills, unless it comes at once. With SIGXFSZ, a file
 /// over its limit (RLIMIT_FSIZE) makes the write fail instead of killing the process.
 pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
+    let named = |error: std::io::Error| {
+        let text = format!("cannot listen for signals: {error}");
+        std::io::Error::new(error.kind(), text)
+    };
+    begin(stop, finishing).map_err(named)
+}
+
+fn begin(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
     blocked(|| {
         signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         let armed = Arc::<AtomicBool>::default();
@@ -91,7 +99,7 @@ pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<(
 pub(crate) fn listen_with_descriptor(stop: &StopFlag, finishing: Finishing) -> std::io::Result<OwnedFd> {
     blocked(|| {
         // In this order: the flag is set before the descriptor becomes readable, so a woken loop sees the flag.
-        listen(stop, finishing)?;
+        begin(stop, finishing)?;
         descriptor()
     })
 }

@@ -1,6 +1,7 @@
 //! The stages of a request in `ps`, `top` and the report of `run`. `requests.rs` tests the results of stages.
 
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -236,4 +237,48 @@ fn what_a_run_measures_is_what_the_next_one_goes_by() {
     assert!(explain().contains("no filter has a known cost"), "{}", explain());
     program(&["run", "-q", "--profile", &request]);
     assert!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).is_ok());
+}
+
+/// Runs a request under a limit, an option of `prlimit`, as a user to whom limits apply.
+fn limited(limit: &str, request: &str) -> Output {
+    let mut command = Command::new("prlimit");
+    command.args([limit, PROGRAM, "run", "-q", request]);
+    command.current_dir(bundled().parent().unwrap()).stdin(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    command.output().unwrap()
+}
+
+#[test]
+fn a_thread_or_a_descriptor_that_cannot_be_had_is_an_error_by_name() {
+    let requests = [
+        "pcap web.pcap | count",
+        "set workers=4; pcap web.pcap dns.pcap | http | count",
+        "set workers=pipeline; pcap web.pcap | tcp | http | count",
+        "pcap web.pcap | tcp spread=2 || http || count",
+    ];
+    let limits = (3..=41)
+        .step_by(2)
+        .map(|files| format!("--nofile={files}"))
+        .chain((0..=6).map(|threads| format!("--nproc={threads}")));
+    for limit in limits {
+        for request in requests {
+            let output = limited(&limit, request);
+            let (said, status) = (text(&output.stderr), output.status.code());
+            match status {
+                Some(0) => {}
+                // The loader has no descriptor to open a library with.
+                Some(127) => {}
+                Some(1) => {
+                    let bare =
+                        ["error: Too many open files", "error: Resource temporarily"].map(|bare| said.contains(bare));
+                    assert!(said.contains("error: ") && bare == [false; 2], "{limit} {request}: {said}");
+                }
+                _ => panic!("{limit} {request}: {status:?} {said}"),
+            }
+        }
+    }
+    let said = text(&limited("--nofile=12", requests[1]).stderr);
+    assert!(said.contains("no channel between threads can be made"), "{said}");
 }

@@ -20,6 +20,7 @@ use buffer::queue::numbers::Queue;
 use filter::run::Instance;
 use filter::share::Division;
 use filter::{Env, Failure, Kind, ParamError, Params, Parts, Type};
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -147,6 +148,9 @@ impl Share {
 impl Team {
     /// Makes a worker for a plan of several stages.
     ///
+    /// # Errors
+    /// The channels between the threads cannot be made: they need memory and file descriptors.
+    ///
     /// # Panics
     /// When the instances do not fit the plan: the caller made both.
     pub(crate) fn assemble(
@@ -154,7 +158,7 @@ impl Team {
         stages: &Stages,
         instances: Vec<Option<Instance>>,
         copies: Vec<Vec<Option<Instance>>>,
-    ) -> Worker {
+    ) -> Result<Worker, Box<Failure>> {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         Team::assemble_beside(plan, stages, instances.into_iter().map(Part::New).collect(), copies, None)
     }
@@ -166,7 +170,7 @@ impl Team {
         parts: Vec<Part>,
         copies: Vec<Vec<Option<Instance>>>,
         mut before: Option<Before>,
-    ) -> Worker {
+    ) -> Result<Worker, Box<Failure>> {
         assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
         let mut threads: Vec<Range<usize>> = Vec::new();
         for stage in &stages.stages {
@@ -221,7 +225,11 @@ impl Team {
                         (plan.queue, renumber),
                         &lasts,
                         &mut channels,
-                    );
+                    )
+                    .map_err(|error| {
+                        let text = format!("no channel between threads can be made: {error}");
+                        Box::new(Failure::System(text))
+                    })?;
                     let new = |ends: Vec<Instance>| ends.into_iter().map(|end| Part::New(Some(end))).collect();
                     (new(senders), new(receivers), channels, edges)
                 }
@@ -350,7 +358,7 @@ impl Team {
         let mut first = workers.next().expect("a plan has a stage");
         let others: Vec<Option<Worker>> = workers.map(Some).collect();
         if others.is_empty() {
-            return first;
+            return Ok(first);
         }
         let boards = bells.into_iter().skip(1).map(Board::new).collect();
         let stages = stages.stages.iter().cloned().zip(threads).collect();
@@ -358,7 +366,7 @@ impl Team {
         let ends = vec![None; others.len() + 1];
         let team = Team { others, running: Vec::new(), ends, boards, layout, halt, switching, gauges };
         first.team = Some(Box::new(team));
-        first
+        Ok(first)
     }
 
     pub(crate) fn gauges(&self) -> Arc<Gauges> {
@@ -498,23 +506,21 @@ fn ends_of(
     (queue, renumber): (Queue, bool),
     lasts: &[Arc<AtomicBool>],
     channels: &mut Vec<(usize, usize, Arc<Shared>)>,
-) -> (Vec<Instance>, Vec<Instance>) {
+) -> io::Result<(Vec<Instance>, Vec<Instance>)> {
     let mut pair = |bell: &Arc<Bell>, from: usize, to: usize| {
-        let pair = channel(bell, queue, renumber);
-        let pair = pair.unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+        let pair = channel(bell, queue, renumber)?;
         channels.push((from, to, Arc::clone(pair.0.shared())));
-        pair
+        Ok::<_, io::Error>(pair)
     };
-    let bell =
-        || Arc::new(Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}")));
-    match (from.len(), to.len()) {
+    let bell = || Bell::new().map(Arc::new);
+    Ok(match (from.len(), to.len()) {
         (1, 1) => {
-            let (sender, receiver) = pair(&bell(), from.start, to.start);
+            let (sender, receiver) = pair(&bell()?, from.start, to.start)?;
             (vec![Instance::filter(sender)], vec![Instance::source(receiver)])
         }
         (1, _) => {
-            let (senders, receivers): (Vec<_>, Vec<_>) =
-                to.clone().map(|thread| pair(&bell(), from.start, thread)).unzip();
+            let pairs: io::Result<Vec<_>> = to.clone().map(|thread| pair(&bell()?, from.start, thread)).collect();
+            let (senders, receivers): (Vec<_>, Vec<_>) = pairs?.into_iter().unzip();
             let shares =
                 to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
             (
@@ -523,12 +529,13 @@ fn ends_of(
             )
         }
         _ => {
-            let bell = bell();
-            let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|from| pair(&bell, from, to.start)).unzip();
+            let bell = bell()?;
+            let pairs: io::Result<Vec<_>> = from.clone().map(|from| pair(&bell, from, to.start)).collect();
+            let (senders, receivers): (Vec<_>, Vec<_>) = pairs?.into_iter().unzip();
             let outlets = from.zip(senders).map(|(thread, sender)| Outlet::new(sender, Arc::clone(&lasts[thread])));
             (outlets.map(Instance::filter).collect(), vec![Instance::source(Join::new(receivers))])
         }
-    }
+    })
 }
 
 impl Worker {

@@ -147,23 +147,29 @@ impl Worker {
     /// others.
     ///
     /// # Panics
-    /// When the instances do not fit the plan: the caller made both.
-    /// When the instances do not fit the plan: the caller made both.
+    /// When the instances do not fit the plan: the caller made both. When a plan of several stages gets no channels.
     pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
-        Worker::with_copies(plan, instances, Vec::new())
+        Worker::with_copies(plan, instances, Vec::new()).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Makes a worker for a plan with shares of the flows. `copies` has further instances: for each share except the
     /// first, one for each node that it has a copy of ([`Stage::threads`](crate::Stage::threads)).
     ///
+    /// # Errors
+    /// The channels between the threads cannot be made: they need memory and file descriptors.
+    ///
     /// # Panics
     /// When the instances do not fit the plan: the caller made both.
-    pub fn with_copies(plan: &Plan, instances: Vec<Option<Instance>>, copies: Vec<Vec<Option<Instance>>>) -> Worker {
+    pub fn with_copies(
+        plan: &Plan,
+        instances: Vec<Option<Instance>>,
+        copies: Vec<Vec<Option<Instance>>>,
+    ) -> Result<Worker, Box<Failure>> {
         let stages = Stages::of(plan);
         if stages.stages.len() > 1 {
             Team::assemble(plan, &stages, instances, copies)
         } else {
-            Worker::of_stage(plan, instances)
+            Ok(Worker::of_stage(plan, instances))
         }
     }
 

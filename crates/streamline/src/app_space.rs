@@ -50,11 +50,11 @@ impl AppSpace {
     ///
     /// # Panics
     /// When a part of the rest was not carried out here.
-    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>, meters: &[Meter]) -> Result<Worker, ParamError> {
+    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>, meters: &[Meter]) -> Result<Worker, String> {
         let mine = left.iter().filter(|left| matches!(left, Left::Node(_))).count();
         let edges: usize = rest.nodes.iter().map(|node| node.edges.len()).sum();
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
-        let copies = self.copies(rest, &|_| true)?;
+        let copies = self.copies(rest, &|_| true).map_err(|error| error.message)?;
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
             Left::Given(_, source) | Left::Source { source, .. } => match source {
@@ -70,7 +70,7 @@ impl AppSpace {
             instances.into_iter().enumerate().map(|(at, instance)| Some(covered((at, instance?)))).collect()
         };
         let copies = copies.into_iter().map(cover).collect();
-        Ok(Worker::with_copies(rest, cover(instances.collect()), copies))
+        Worker::with_copies(rest, cover(instances.collect()), copies).map_err(|failure| failure.to_string())
     }
 
     /// Makes further instances of the nodes that begin, one set for each share of the flows except the first.

@@ -484,7 +484,7 @@ impl Session {
         let running = RunningPlan::new(design, origins, &left, plan.clone());
         // The instances were made once, so making them again fails only if their input has gone meanwhile.
         let meters: Vec<Meter> = plan.nodes.iter().filter(|_| self.measures).map(|_| Meter::default()).collect();
-        let worker = app.into_worker(&plan, left, &meters).map_err(|error| Error::System(error.message))?;
+        let worker = app.into_worker(&plan, left, &meters).map_err(Error::System)?;
         Ok(Job { running, edges, sharing, notes, worker, meters })
     }
 

@@ -263,11 +263,23 @@ impl Worker {
         }
         let before = Before { layout: std::mem::take(&mut team.layout), workers, pairs };
         let Replacement { plan, parts, copies, done, .. } = next;
-        *self = Team::assemble_beside(&plan, &Stages::of(&plan), parts, copies, Some(before));
+        // Where it fails, the stages before are gone: nothing is left to run.
+        let fails = match Team::assemble_beside(&plan, &Stages::of(&plan), parts, copies, Some(before)) {
+            Ok(worker) => {
+                *self = worker;
+                None
+            }
+            Err(failure) => Some(failure),
+        };
         (self.past, self.replaced, self.shared.notices) = (past, replaced, notices);
         for (failure, source) in failures {
             self.failure = self.failure.take().or(failure);
             self.source_failure = self.source_failure.take().or(source);
+        }
+        if let Some(failure) = fails {
+            // `done` is dropped, which tells the asker.
+            self.failure.get_or_insert(failure);
+            return;
         }
         let _ = done.send(self.gauges());
     }

@@ -193,7 +193,7 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
         let works = |place| Some(Instance::filter(works(place, share)));
         vec![None, works(0), works(1), works(2), None]
     };
-    let mut worker = Worker::with_copies(&plan, instances, (1..organisation.workers).map(copy).collect());
+    let mut worker = Worker::with_copies(&plan, instances, (1..organisation.workers).map(copy).collect()).unwrap();
     let stop = StopFlag::new();
     let asking = match fault {
         Fault::Stopped(after) => {

@@ -308,7 +308,7 @@ fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
         let flows = Instance::filter(Flows { stalls: seed + share as u64, ..Flows::default() });
         vec![None, Some(flows), Some(Instance::filter(stalls(3))), None]
     };
-    let mut worker = engine::Worker::with_copies(&plan, instances, (1..workers).map(copy).collect());
+    let mut worker = engine::Worker::with_copies(&plan, instances, (1..workers).map(copy).collect()).unwrap();
     assert_eq!(worker.run(&StopFlag::new(), &mut |_| {}), Ok(End::Input));
     let report = worker.report();
     report.check().unwrap();
@@ -393,7 +393,7 @@ fn batches_in_turn_stay_in_order_through_shares_that_stall() {
                 let stalls = |more| Some(Instance::filter(stalls(seed * 100 + share as u64 + more)));
                 vec![None, stalls(0), stalls(50), None]
             };
-            let mut worker = engine::Worker::with_copies(&plan, instances, (1..threads).map(copy).collect());
+            let mut worker = engine::Worker::with_copies(&plan, instances, (1..threads).map(copy).collect()).unwrap();
             assert_eq!(worker.run(&StopFlag::new(), &mut |_| {}), Ok(End::Input));
             let report = worker.report();
             report.check().unwrap();

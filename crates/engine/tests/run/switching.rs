@@ -271,7 +271,7 @@ fn plans_of_all_organisations_take_turns_at_one_frame() {
         let (mut running, instances, copies) = bench.chain(first);
         let mut refused = 0;
         let (mut left, mut kept_nodes) = (TURNS, 0);
-        let worker = Worker::with_copies(&running, instances, copies);
+        let worker = Worker::with_copies(&running, instances, copies).unwrap();
         let next = || {
             left = left.checked_sub(1)?;
             // In every other turn only the nodes behind the kept filters are new.
@@ -325,7 +325,7 @@ fn branches_behind_shares_come_and_go() {
     };
     let mut running: Vec<usize> = vec![0];
     let (first, instances, copies) = plan(&running, &|_| false);
-    let worker = Worker::with_copies(&first, instances, copies);
+    let worker = Worker::with_copies(&first, instances, copies).unwrap();
     let (mut dice, mut left) = (5, TURNS);
     let next = || {
         left = left.checked_sub(1)?;
@@ -354,7 +354,7 @@ fn a_thousand_switches_of_stages_leave_no_memory() {
     let bench = Bench::new();
     let cut = Organisation { cuts: 0b11111, workers: 1 };
     let (plan, instances, copies) = bench.chain(cut);
-    let worker = Worker::with_copies(&plan, instances, copies);
+    let worker = Worker::with_copies(&plan, instances, copies).unwrap();
     let mut left = TURNS;
     let next = || {
         left = left.checked_sub(1)?;
@@ -503,7 +503,7 @@ fn a_wish_to_stop_amid_a_switch_loses_nothing() {
         let mut dice = seed;
         let cut = Organisation { cuts: 0b11111 & !(1 << (seed % 5)), workers: 1 };
         let (plan, instances, copies) = bench.chain(cut);
-        let mut worker = Worker::with_copies(&plan, instances, copies);
+        let mut worker = Worker::with_copies(&plan, instances, copies).unwrap();
         let stop = StopFlag::new();
         let asks = {
             let (stop, after) = (stop.clone(), Duration::from_micros(2000 + random(&mut dice) % 8000));

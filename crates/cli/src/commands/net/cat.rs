@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn datagrams(args: &Args, wait: Duration) -> Outcome {
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let mut socket = args.socket.open(args.to, "streamline net cat")?;
     let (input, mut output) = (io::stdin(), io::stdout().lock());
     let most = socket.longest().max(1);

@@ -3,7 +3,7 @@
 mod connections;
 
 use super::socket::{Protocol, SocketArgs, failed, sleep, tell_losses};
-use crate::exit::{CommandError, Outcome};
+use crate::exit::Outcome;
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use socket::SocketError;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 
 fn datagrams(args: &Args) -> Outcome {
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let mut socket = args.socket.open(None, "streamline net echo")?;
     tell!("{} echoes: {}", socket.local_addr(), socket.stack_text());
     let mut waiting: Vec<(SocketAddr, Vec<u8>)> = Vec::new();

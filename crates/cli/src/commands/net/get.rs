@@ -65,7 +65,7 @@ const PIECE: usize = 256 << 10;
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let url = Url::parse(&args.url).map_err(CommandError::Wrong)?;
     let range = args.range.as_deref().map(range).transpose()?;
     let dialer = tcp::Dialer::new(&args.tcp, "streamline net get")?;

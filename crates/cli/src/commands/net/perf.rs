@@ -74,7 +74,7 @@ const FINISH: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     match &args.address {
         Some(address) => run_client(args, address, &stop),
         None => run_server(args, stop),

@@ -7,7 +7,7 @@ mod folder;
 mod tests;
 
 use super::tcp::{self, FlowArgs, Listener};
-use crate::exit::{CommandError, Outcome};
+use crate::exit::Outcome;
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use folder::Folder;
@@ -62,7 +62,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &Args) -> Outcome {
     let folder = Folder::open(&args.folder)?;
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let listener = tcp::listen(&args.tcp, args.port, "streamline net serve")?;
     tell!("serves {} on port {}", base::terminal::name(&args.folder), args.port);
     let server = Server::new(folder, args.connections.into(), args.log, stop);

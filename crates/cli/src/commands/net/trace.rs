@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Err(CommandError::Wrong(text.into()));
     }
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let connection = Asking { daemon: args.daemon.clone(), json: false }.connect("trace")?;
     let (Answer::Granted(granted), fds) = connection.0.flows(Question::Trace(args.flow, args.snap))? else {
         return Err(unexpected());

@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::commands::net::tcp;
-use crate::exit::{CommandError, Outcome};
+use crate::exit::Outcome;
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use socket::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ const PIECE: usize = 64 << 10;
 pub(super) fn run(args: &Args) -> Outcome {
     args.socket.refuse_stack()?;
     let stop = StopFlag::new();
-    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    signals::listen(&stop, Finishing::Untold)?;
     let listener = tcp::listen(&args.socket.flow, args.socket.port, "streamline net echo")?;
     tell!("{} echoes", listener.local_addr()?);
     std::thread::Builder::new().name("accept".into()).spawn(move || accept(&listener))?;
