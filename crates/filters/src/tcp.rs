@@ -11,6 +11,7 @@
 //! - `tcp/connection.rs`, `tcp/direction.rs` — the state of a connection and of each of its directions.
 //! - `tcp/held.rs` — early data; `tcp/given.rs` — the latest data given; `tcp/piece.rs` — the pieces of both.
 //! - `tcp/urgent.rs` — bytes that the receiver's program reads apart from the others.
+//! - `tcp/turns.rs` — the order of the two directions.
 //! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` reports.
 
 pub(crate) mod assembler;
@@ -29,6 +30,7 @@ mod syn_data;
 pub(crate) mod urgent;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::parts::origin::{self, Origins};
 use crate::parts::policy::{self, Policies};
@@ -60,6 +62,8 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
          not if a device was to finish it; `checksum=yes` drops those, too, and `checksum=no` looks at none. `check=no` takes all the \
          others. Data of a SYN counts if the answer acknowledges it. `urgent=oob` leaves urgent bytes out, \
          as Linux does for a program that reads at once and does not ask for them.\n\n\
+         Data waits for the bytes of the other direction that it acknowledges, so that an answer comes after its question in whatever \
+         order the capture has both: at most for `gap-wait`, and only within `memory` and `segments`.\n\n\
          Bytes that the capture lacks \
          become a gap: the next block says how many are missing. They are given up on when their receiver has \
          acknowledged them and `gap-wait` has passed, when the connection ends, and when more is held than `memory` \

@@ -1,5 +1,6 @@
 //! The requests of a connection that wait for their response. The meaning of a response depends on its request (HEAD
-//! and CONNECT), and its record shows the request. Matching is by order (RFC 9112 section 9.3.2).
+//! and CONNECT), and its record shows the request. Matching is by order (RFC 9112 section 9.3.2): a response answers
+//! the oldest request given before it, and behind missing bytes the newest.
 
 use base::limits::HTTP_ASKED_BYTES;
 use std::collections::VecDeque;
@@ -29,6 +30,8 @@ impl Method {
 /// A request, as its response's record shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Question<'a> {
+    /// How many requests of the connection came before; given by [`Asked::push_copy`].
+    pub(super) number: Option<u64>,
     pub(super) kind: Method,
     pub(super) method: Option<&'a [u8]>,
     pub(super) host: Option<&'a [u8]>,
@@ -49,8 +52,8 @@ pub(super) struct Asked {
     /// Texts of all entries in order, from `start` on.
     text: Vec<u8>,
     start: usize,
-    /// Responses that came before their requests.
-    ahead: u32,
+    /// Requests so far.
+    count: u64,
 }
 
 /// Memory that an empty queue keeps for the next request.
@@ -62,12 +65,10 @@ impl Asked {
         self.entries.capacity() * size_of::<Entry>() + self.text.capacity()
     }
 
-    /// Adds a request and copies its texts; returns whether they were kept. Does nothing if the response came first.
-    pub(super) fn push_copy(&mut self, question: Question<'_>) -> bool {
-        if self.ahead > 0 {
-            self.ahead -= 1;
-            return true;
-        }
+    /// Numbers a request, adds it and copies its texts; returns whether they were kept.
+    pub(super) fn push_copy(&mut self, question: &mut Question<'_>) -> bool {
+        let number = self.count;
+        (self.count, question.number) = (number + 1, Some(number));
         let texts = [question.method, question.host, question.url];
         let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
         let held = self.text.len() - self.start + self.entries.len() * size_of::<Entry>();
@@ -95,34 +96,40 @@ impl Asked {
     /// The request that the next response answers.
     pub(super) fn front(&self) -> Option<Question<'_>> {
         let entry = self.entries.front()?;
+        let number = Some(self.count - self.entries.len() as u64);
         let mut at = self.start;
         let [method, host, url] = entry.lengths.map(|length| {
             let from = at;
             at += length? as usize;
             self.text.get(from..at)
         });
-        Some(Question { kind: entry.kind, method, host, url })
+        Some(Question { kind: entry.kind, number, method, host, url })
     }
 
-    /// The next response came. `in_order`: no request before it was missed, so if the queue is empty, the request is
-    /// still to come.
-    pub(super) fn pop(&mut self, in_order: bool) {
-        match self.entries.pop_front() {
-            Some(entry) => self.start += entry.lengths.iter().flatten().map(|length| *length as usize).sum::<usize>(),
-            None => self.ahead = self.ahead.saturating_add(u32::from(in_order)),
+    /// The next response came.
+    pub(super) fn pop(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.start += entry.lengths.iter().flatten().map(|length| *length as usize).sum::<usize>();
         }
         if self.entries.is_empty() {
-            self.clear();
+            self.forget();
         }
     }
 
-    /// Requests or responses are missing, so the rest cannot be matched by order.
-    pub(super) fn forget(&mut self) {
-        self.ahead = 0;
-        self.clear();
+    /// Responses are missing: the next one answers the newest request.
+    pub(super) fn forget_but_newest(&mut self) {
+        while self.entries.len() > 1 {
+            self.pop();
+        }
     }
 
-    fn clear(&mut self) {
+    /// The same without memory: the next request has the next number.
+    pub(super) fn emptied(&self) -> Asked {
+        Asked { count: self.count, ..Asked::default() }
+    }
+
+    /// Requests are missing: those before them are not answered any more.
+    pub(super) fn forget(&mut self) {
         self.entries.clear();
         self.text.clear();
         self.start = 0;
@@ -138,6 +145,7 @@ mod tests {
 
     fn question<'a>(method: &'a str, host: Option<&'a str>, url: &'a str) -> Question<'a> {
         Question {
+            number: None,
             kind: Method::of(method.as_bytes()),
             method: Some(method.as_bytes()),
             host: host.map(str::as_bytes),
@@ -154,27 +162,28 @@ mod tests {
         ];
         let mut asked = Asked::default();
         for round in 0..100 {
-            for row in rows {
+            let mut rows = rows;
+            for row in &mut rows {
                 assert!(asked.push_copy(row));
             }
             for row in rows {
                 assert_eq!(asked.front(), Some(row), "round {round}");
-                asked.pop(true);
+                asked.pop();
             }
             assert_eq!(asked.front(), None);
         }
     }
 
     #[test]
-    fn a_response_may_overtake_its_request() {
+    fn behind_missing_responses_the_newest_request_is_answered() {
         let mut asked = Asked::default();
-        asked.pop(true);
-        assert!(asked.push_copy(question("GET", None, "/late")));
-        assert_eq!(asked.front(), None, "answered already");
-        asked.pop(false);
-        assert!(asked.push_copy(question("GET", None, "/next")));
-        assert_eq!(asked.front().unwrap().url, Some(&b"/next"[..]));
-        asked.forget();
+        for url in ["/1", "/2", "/3"] {
+            asked.push_copy(&mut question("GET", None, url));
+        }
+        asked.forget_but_newest();
+        assert_eq!(asked.front().map(|it| (it.number, it.url)), Some((Some(2), Some(&b"/3"[..]))));
+        asked.pop();
+        asked.forget_but_newest();
         assert_eq!(asked.front(), None);
     }
 
@@ -183,7 +192,7 @@ mod tests {
         let mut asked = Asked::default();
         let long = "x".repeat(1000);
         for (requests, named) in [(1000, 60), (100_000, 1000)] {
-            let kept = (0..requests).filter(|_| asked.push_copy(question("GET", None, &long))).count();
+            let kept = (0..requests).filter(|_| asked.push_copy(&mut question("GET", None, &long))).count();
             assert!(kept >= named, "{kept} named");
             assert!(asked.bytes() <= 6 * HTTP_ASKED_BYTES, "{} bytes", asked.bytes());
         }
@@ -196,21 +205,21 @@ mod tests {
         let empty_by: [fn(&mut Asked); 2] = [Asked::forget, |asked| {
             (0..5000).for_each(|_| {
                 if asked.front().is_some() {
-                    asked.pop(true)
+                    asked.pop()
                 }
             })
         }];
         for empty in empty_by {
             let mut asked = Asked::default();
             for _ in 0..4000 {
-                asked.push_copy(question("", None, ""));
+                asked.push_copy(&mut question("", None, ""));
             }
             let room = asked.entries.capacity() * size_of::<Entry>();
             assert!(room > 4000 * size_of::<Entry>() && asked.bytes() >= room, "what is kept is what is charged");
             empty(&mut asked);
             assert!(asked.entries.capacity() * size_of::<Entry>() <= KEPT_BYTES && asked.bytes() <= KEPT_BYTES);
             // A small queue keeps its memory for the next request.
-            asked.push_copy(question("GET", None, "/"));
+            asked.push_copy(&mut question("GET", None, "/"));
             let small = asked.bytes();
             empty(&mut asked);
             assert_eq!(asked.bytes(), small);

@@ -8,6 +8,7 @@ use base::limits::{
 use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
+use std::collections::VecDeque;
 
 /// State that all connections share.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Shared {
     pub(super) decode: bool,
     /// The first block of a message holds the bytes of its head instead of a record.
     pub(crate) raw_heads: bool,
+    /// For each of these heads, the number of the request that it is or answers.
+    pub(crate) requests: VecDeque<Option<u64>>,
     /// Maximum decoded bytes of one message.
     pub(super) decoded_max: u64,
     /// Maximum decoded bytes for each coded byte, beyond the free ones.
@@ -39,6 +42,7 @@ impl Shared {
         Shared {
             decode,
             raw_heads: false,
+            requests: VecDeque::new(),
             decoded_max,
             max_ratio,
             spent: Spent::default(),
@@ -147,20 +151,25 @@ impl<'a> Exit<'a> {
         self.push_first(self.rings.append_copy(self.own, &[self.shared.row.row()]), time, class, flags);
     }
 
-    /// Gives the bytes of a head as the first block of a message.
-    pub(super) fn push_head(&mut self, head: &[u8], time: u64, class: Class, flags: Flags) {
-        self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags);
+    /// Gives the bytes of a head as the first block of a message. `request`: the number of the request that the message
+    /// is or answers.
+    pub(super) fn push_head(&mut self, head: &[u8], request: Option<u64>, time: u64, class: Class, flags: Flags) {
+        if self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags) {
+            self.shared.requests.push_back(request);
+        }
     }
 
-    fn push_first(&mut self, block: Option<Descriptor>, time: u64, class: Class, flags: Flags) {
+    fn push_first(&mut self, block: Option<Descriptor>, time: u64, class: Class, flags: Flags) -> bool {
         let Some(mut block) = block else {
             // A head is far shorter than the maximum of a block.
-            return self.count("records too long", 1);
+            self.count("records too long", 1);
+            return false;
         };
         self.count("messages", 1);
         (block.time, block.class) = (time, class);
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
         self.push(block);
+        true
     }
 
     /// Gives a block like `like` with at most `max` decoded bytes, which `fill` writes.

@@ -255,8 +255,11 @@ impl Session {
         if self.sides[side].confirmed {
             exit.count("gaps outside of bodies", 1);
         }
+        // Open requests from before missing ones were answered, or their answers are missing, too.
+        if side == 0 {
+            self.asked.forget();
+        }
         self.cut_head(block.class, exit);
-        self.asked.forget();
         self.settle(exit);
         let this = &mut self.sides[side];
         // The next byte may begin a message, like the first byte of any line.
@@ -486,13 +489,17 @@ impl Session {
         if head.bad_lengths > 0 {
             exit.count("lengths that contradict each other or are none", u64::from(head.bad_lengths));
         }
-        let unseen = matches!(head.start, StartLine::Response { .. }) && self.asked.front().is_none();
+        let is_response = matches!(head.start, StartLine::Response { .. });
+        if is_response && self.sides[side].lost {
+            self.asked.forget_but_newest();
+        }
+        let unseen = is_response && self.asked.front().is_none();
         let (framing, question, tunnel) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
                 let kind = Method::of(method);
-                let question = Question { kind, method: Some(method), host, url: Some(target) };
-                if !self.asked.push_copy(question) {
+                let mut question = Question { number: None, kind, method: Some(method), host, url: Some(target) };
+                if !self.asked.push_copy(&mut question) {
                     exit.count("requests not kept for their response", 1);
                 }
                 (Framing::of(&head, true), question, false)
@@ -512,7 +519,7 @@ impl Session {
             _ => Flags::NONE,
         };
         if exit.shared.raw_heads {
-            exit.push_head(bytes, time, class, flags);
+            exit.push_head(bytes, question.number, time, class, flags);
         } else {
             give_row(&head, question, time, class, flags, exit);
         }
@@ -528,12 +535,7 @@ impl Session {
         };
         match head.start {
             StartLine::Request { .. } | StartLine::Response { status: Some(100 | 102..=199), .. } => {}
-            StartLine::Response { .. } => {
-                let facts = exit.streams.get(class);
-                let seen_from_start = facts.is_some_and(|facts| facts.state != StreamState::Midstream);
-                let in_order = seen_from_start && !self.sides.iter().any(|side| side.lost);
-                self.asked.pop(in_order);
-            }
+            StartLine::Response { .. } => self.asked.pop(),
         }
         self.settle(exit);
         let this = &mut self.sides[side];
@@ -555,7 +557,7 @@ impl Session {
         } else if !exit.shared.charge(bytes - self.asked_bytes) {
             exit.count("requests not kept for want of memory", 1);
             exit.shared.give_back(self.asked_bytes);
-            self.asked = Asked::default();
+            self.asked = self.asked.emptied();
             self.asked_bytes = 0;
             return;
         }

@@ -422,8 +422,9 @@ impl Session {
         let (question, is_interim) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
-                let question = Question { kind: Method::of(method), method: Some(method), host, url: Some(target) };
-                if !stream.asked.push_copy(question) {
+                let kind = Method::of(method);
+                let mut question = Question { number: None, kind, method: Some(method), host, url: Some(target) };
+                if !stream.asked.push_copy(&mut question) {
                     exit.count("requests not kept for their response", 1);
                 }
                 (question, false)

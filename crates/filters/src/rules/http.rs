@@ -21,10 +21,8 @@ const CONTINUED: &str = "100";
 #[derive(Default)]
 pub(super) struct Http {
     session: Session,
-    /// The newest requests without a response.
-    asked: VecDeque<u64>,
-    /// Number of earlier requests without a response.
-    asked_before: u64,
+    /// The newest requests without a response: the number that the session gave, and the transaction.
+    asked: VecDeque<(u64, u64)>,
     /// By side: the transaction of the current message.
     current: [Option<u64>; 2],
     /// By side: the file name of the current body, until the body begins.
@@ -130,6 +128,7 @@ impl Http {
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         shared.within(cx, |exit| self.session.close(class, exit));
         shared.out.clear();
+        shared.shared.requests.clear();
     }
 
     fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
@@ -139,7 +138,8 @@ impl Http {
             let side = usize::from(!to_server);
             let bytes = cx.rings.bytes(&block);
             if block.has(Flags::META) {
-                self.current[side] = self.head(bytes, to_server, shared.asks, to);
+                let request = shared.shared.requests.pop_front().flatten();
+                self.current[side] = self.head(bytes, request, to_server, shared.asks, to);
             } else if let Some(id) = self.current[side] {
                 if let Some(name) = self.names[side].take()
                     && let Some(one) = to.get(id)
@@ -169,27 +169,37 @@ impl Http {
         shared.out = out;
     }
 
-    fn head(&mut self, bytes: &[u8], to_server: bool, asks: bool, to: &mut Transactions) -> Option<u64> {
+    fn head(
+        &mut self,
+        bytes: &[u8],
+        request: Option<u64>,
+        to_server: bool,
+        asks: bool,
+        to: &mut Transactions,
+    ) -> Option<u64> {
         let line_end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
         let (line, fields) = bytes.split_at(line_end);
         let id = match start_line(line)? {
             StartLine::Request { method, target, protocol } if to_server => {
                 let one = to.begin(App::Http1);
                 request_line(one, line, method, target, protocol);
-                self.asked.push_back(one.id);
+                self.asked.extend(request.map(|number| (number, one.id)));
                 if self.asked.len() > RULES_TRANSACTIONS {
                     // Its transaction was evicted.
                     self.asked.pop_front();
-                    self.asked_before += 1;
                 }
                 one.id
             }
             StartLine::Response { protocol, status } if !to_server => {
                 let interim = matches!(status, Some(100 | 102..=199));
+                // The session pairs.
+                let asked = request.and_then(|number| {
+                    self.asked.retain(|(of, _)| *of >= number);
+                    self.asked.front().filter(|(of, _)| *of == number).map(|(_, id)| *id)
+                });
                 if interim {
                     if status == Some(100)
-                        && self.asked_before == 0
-                        && let Some(id) = self.asked.front().copied()
+                        && let Some(id) = asked
                         && let Some(one) = to.get(id)
                     {
                         let again = one.events.contains(&(CONTINUED, false));
@@ -202,18 +212,14 @@ impl Http {
                     }
                     return None;
                 }
-                let asked = match self.asked_before.checked_sub(1) {
-                    Some(rest) => {
-                        self.asked_before = rest;
-                        None
-                    }
-                    None => self.asked.pop_front(),
-                };
+                if asked.is_some() {
+                    self.asked.pop_front();
+                }
                 // A response without a known request gets its own transaction.
                 let id = asked.filter(|id| to.find(*id).is_some()).unwrap_or_else(|| {
                     let one = to.begin(App::Http1);
                     one.complete[0] = true;
-                    if asked.is_none() {
+                    if request.is_none() {
                         one.events.push(("http.unable_to_match_response_to_request", false));
                     }
                     one.id
@@ -403,9 +409,9 @@ mod tests {
     #[test]
     fn a_response_that_is_repeated_is_noted_once() {
         let (mut http, mut to) = (Http::default(), Transactions::default());
-        let id = http.head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", true, false, &mut to).unwrap();
+        let id = http.head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Some(0), true, false, &mut to).unwrap();
         for _ in 0..100 {
-            assert_eq!(http.head(b"HTTP/1.1 100 Continue\r\n\r\n", false, false, &mut to), None);
+            assert_eq!(http.head(b"HTTP/1.1 100 Continue\r\n\r\n", Some(0), false, false, &mut to), None);
         }
         let events = [(CONTINUED, false), ("http.100_continue_already_seen", false)];
         assert_eq!(to.find(id).unwrap().events, events);

@@ -23,6 +23,7 @@ use super::order::{drop_held, lane, piece_of};
 use super::piece::Lane;
 use super::refusal::Checksums;
 use super::segment::{Checksum, Segment};
+use super::turns::Turns;
 use super::urgent::Urgent;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::policy::Policies;
@@ -96,6 +97,7 @@ pub(crate) struct Assembler {
     pub(super) doubtful: Held,
     pub(super) given: Given,
     pub(super) conflicts: Conflicts,
+    pub(super) turns: Turns,
     /// (time of the check, direction, sequence) of directions with a hole; at most one entry each.
     pub(super) holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
@@ -112,6 +114,7 @@ impl Assembler {
             doubtful: Held::default(),
             given: Given::new(settings.keep_given),
             conflicts: Conflicts { are_wanted: settings.conflicts, ..Conflicts::default() },
+            turns: Turns::default(),
             holes: VecDeque::new(),
             watched: Vec::new(),
             last_relieved: 0,
@@ -158,9 +161,10 @@ impl Assembler {
         if connection.calm[side] && segment.is_plain() {
             let class = Class::of_stream(connection.number, side as u8);
             let (own, other) = connection.sides(side);
-            let is_next = segment.span == 0 || segment.sequence == own.next as u32;
+            let ahead = other.ahead(segment.acknowledgment);
+            let is_next = segment.span == 0 || segment.sequence == own.next as u32 && (ahead <= 0 || !other.heard);
             if is_next && !own.is_outdated(segment.stamp) {
-                if is_near(other.ahead(segment.acknowledgment)) {
+                if is_near(ahead) {
                     other.acked = other.acked.max(other.position(segment.acknowledgment));
                 }
                 if self.settings.check {
@@ -169,6 +173,7 @@ impl Assembler {
                 }
                 let piece = piece_of(segment, frame, own.next);
                 if segment.span > 0 {
+                    other.tell_lost(&piece.block, Class::of_stream(class.connection(), 1 - class.direction()), cx.out);
                     own.give(&piece, class, cx.out);
                 }
                 (connection.last_seen, connection.last_time) = (cx.now, frame.time);
@@ -323,6 +328,7 @@ impl Assembler {
                 self.resolve_doubts(slot, side, cx);
             }
         }
+        self.take_turns(slot, cx);
         let Some(connection) = self.table.get_mut(slot) else { return };
         let mut finished = 0;
         for (side, direction) in connection.directions.iter_mut().enumerate() {

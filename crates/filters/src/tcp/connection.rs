@@ -1,7 +1,9 @@
 //! The state of a connection, and the meaning of a SYN for it. `assembler.rs` turns its segments into blocks.
 
 use super::direction::{Direction, NEAR, Start};
+use super::piece::Piece;
 use super::segment::Segment;
+use filter::prelude::*;
 
 /// The table's list that a connection is in. Each list has its own time of silence after which its connections end.
 ///
@@ -98,6 +100,15 @@ impl Connection {
     pub fn sides(&mut self, side: usize) -> (&mut Direction, &mut Direction) {
         let [client, server] = &mut self.directions;
         if side == 0 { (client, server) } else { (server, client) }
+    }
+
+    /// Gives the next piece of a side, without an urgent byte that waits. Bytes missing on the other side are told
+    /// first, so that both are in order.
+    pub fn give(&mut self, side: usize, piece: &Piece, out: &mut Vec<Descriptor>) {
+        let [own_class, other_class] = [side, 1 - side].map(|side| Class::of_stream(self.number, side as u8));
+        let (own, other) = self.sides(side);
+        other.tell_lost(&piece.block, other_class, out);
+        own.give_around_urgent(piece, own_class, out);
     }
 
     /// Applies a SYN: the start of this side's direction, and its options.

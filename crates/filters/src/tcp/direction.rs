@@ -76,6 +76,8 @@ pub(super) struct Direction {
     stamped: bool,
     /// A checksum of its sender was right, so a wrong one is not left open for a device to finish.
     pub sums: bool,
+    /// Data of it waits for its turn, or did: see `turns.rs`.
+    pub waits: bool,
     /// The held data is that of its SYN; whether the other side takes it is not known yet (RFC 7413, 3.1).
     pub syn_data: bool,
     /// Its SYN was seen.
@@ -277,6 +279,19 @@ impl Direction {
         block.set_flags(flags);
         self.lost = 0;
         out.push(block);
+    }
+
+    /// Tells of missing bytes before the other direction goes on, with an empty block like `like`.
+    #[inline(always)]
+    pub fn tell_lost(&mut self, like: &Descriptor, class: Class, out: &mut Vec<Descriptor>) {
+        if self.lost > 0 {
+            self.tell_lost_now(like.part(0, 0), class, out);
+        }
+    }
+
+    #[cold]
+    fn tell_lost_now(&mut self, empty: Descriptor, class: Class, out: &mut Vec<Descriptor>) {
+        self.emit(empty, Flags::NONE, class, out);
     }
 
     /// Gives empty blocks until a block of `len` bytes can report the remaining missing bytes.

@@ -173,13 +173,12 @@ impl Assembler {
         if let Some(facts) = cx.streams.get_mut(Class::of_stream(number, 0)) {
             facts.state = state;
         }
+        (0..2).for_each(|side| self.settle_syn_data(slot, side, true, cx));
+        while let Some(side) = self.next_given_up(slot) {
+            self.give_up(slot, side, cx);
+        }
         for side in 0..2 {
-            self.settle_syn_data(slot, side, true, cx);
-            // If the end is certain, bytes behind it are not part of the stream.
-            let end = self.table.get(slot).and_then(|connection| connection.directions[side].sure_end());
-            while self.held.first(lane(slot, side)).is_some_and(|start| start < end.unwrap_or(u64::MAX)) {
-                self.give_up(slot, side, cx);
-            }
+            self.turns.forget(lane(slot, side));
             let dropped = drop_held(&mut self.held, lane(slot, side), cx);
             self.given.forget(lane(slot, side), cx.rings);
             if let Some(connection) = self.table.get_mut(slot) {
@@ -213,6 +212,18 @@ impl Assembler {
         {
             self.table.remove(oldest);
         }
+    }
+
+    /// The side whose first held data has to be given next at the end: first one that misses bytes, because the other
+    /// may wait for these.
+    fn next_given_up(&self, slot: Slot) -> Option<usize> {
+        let connection = self.table.get(slot)?;
+        let waiting = |side: usize| {
+            let (own, first) = (&connection.directions[side], self.held.first(lane(slot, side))?);
+            // If the end is certain, bytes behind it are not part of the stream.
+            (first < own.sure_end().unwrap_or(u64::MAX)).then_some((first == own.next, side))
+        };
+        (0..2).filter_map(waiting).min().map(|(_, side)| side)
     }
 
     /// Gives up holes and ends connections that are due, until `enough` blocks were given; returns whether more

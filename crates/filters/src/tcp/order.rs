@@ -101,12 +101,15 @@ impl Assembler {
             }
         }
         connection.reset = false;
+        let waits = self.waits(slot, side, segment, piece.start, cx);
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let own = &mut connection.directions[side];
         let target = segment.flow.target;
         if segment.flags.syn() && piece.start == own.first && own.acked <= own.first {
             own.syn_data = true;
             self.keep(slot, side, &piece, target, cx);
         } else {
-            self.place(slot, side, &piece, target, cx)?;
+            self.place(slot, side, &piece, waits, target, cx)?;
         }
         Ok(())
     }
@@ -117,16 +120,17 @@ impl Assembler {
         slot: Slot,
         side: usize,
         piece: &Piece,
+        waits: bool,
         target: IpAddr,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
         let own = &mut connection.directions[side];
-        if piece.start > own.next {
+        if waits || piece.start > own.next {
             return self.hold(slot, side, piece, target, cx);
         }
         if own.held == 0 || !self.held.meets(lane(slot, side), piece) {
-            own.give_around_urgent(piece, Class::of_stream(connection.number, side as u8), cx.out);
+            connection.give(side, piece, cx.out);
             self.remember(slot, side, piece, cx);
         } else {
             self.keep(slot, side, piece, target, cx);
@@ -142,7 +146,8 @@ impl Assembler {
         if own.held == 0 {
             return;
         }
-        if self.held.first(lane(slot, side)) == Some(own.next) {
+        let next = own.next;
+        if self.is_next(lane(slot, side), next) {
             self.give_first(slot, side, cx);
         }
         self.watch_hole(slot, side, cx);
@@ -151,17 +156,16 @@ impl Assembler {
     /// Gives the first held run, which is next.
     fn give_first(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
-        let class = Class::of_stream(connection.number, side as u8);
-        let own = &mut connection.directions[side];
         let (lane, remembers) = (lane(slot, side), self.given.is_on());
         let mut given = Vec::new();
-        let out = &mut *cx.out;
-        own.held -= self.held.take_first(lane, u64::MAX, cx.rings, |held| {
-            own.give_around_urgent(&held, class, out);
+        let (out, until) = (&mut *cx.out, self.turns.end(lane));
+        let taken = self.held.take_first(lane, until, cx.rings, |held| {
+            connection.give(side, &held, out);
             if remembers {
                 given.push(held);
             }
         });
+        connection.directions[side].held -= taken;
         for piece in given {
             self.remember(slot, side, &piece, cx);
         }
@@ -215,7 +219,9 @@ impl Assembler {
             cx.count("repeated bytes", piece.end - piece.start);
             return Ok(());
         }
-        cx.count("segments out of order", 1);
+        if self.held.first(lane(slot, side)) != self.table.get(slot).map(|it| it.directions[side].next) {
+            cx.count("segments out of order", 1);
+        }
         if opens_hole {
             self.watch_hole(slot, side, cx);
         }
@@ -312,7 +318,7 @@ impl Assembler {
         if own.syn_data {
             return self.settle_syn_data(slot, side, true, cx);
         }
-        if own.acknowledged && own.acked < hole_end {
+        if own.acknowledged && own.acked < hole_end && own.next < hole_end {
             if self.held.drop_last(lane(slot, side), cx.rings) {
                 own.held -= 1;
                 cx.count("held segments dropped to make room", 1);
@@ -323,12 +329,17 @@ impl Assembler {
         }
     }
 
-    /// Gives up the bytes missing before held data, up to the next hole.
+    /// Gives up the bytes missing before held data, up to the next hole, or those that its turn waits for.
     pub(super) fn give_up(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
-        self.pass_over(slot, side, hole_end, cx);
-        self.give_first(slot, side, cx);
-        self.watch_hole(slot, side, cx);
+        if self.table.get(slot).is_some_and(|it| it.directions[side].next < hole_end) {
+            self.pass_over(slot, side, hole_end, cx);
+            self.give_first(slot, side, cx);
+            self.watch_hole(slot, side, cx);
+            self.take_turns(slot, cx);
+        } else {
+            self.skip_turn(slot, side, cx);
+        }
     }
 
     /// Schedules a check of a new hole for when it may be given up.
@@ -343,14 +354,18 @@ impl Assembler {
         }
     }
 
-    /// Gives up every hole of a direction that the other side has acknowledged.
+    /// Gives up every hole of a direction that the other side has acknowledged, and turns that waited for long enough.
     pub(super) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         while let Some(hole_end) = self.held.first(lane(slot, side))
             && self
                 .table
                 .get(slot)
                 .map(|connection| &connection.directions[side])
-                .is_some_and(|own| own.acked >= hole_end && !own.syn_data)
+                .is_some_and(|own| {
+                    let waited = cx.now.saturating_sub(own.hole_since) >= self.settings.gap_wait;
+                    let is_due = if hole_end == own.next { waited } else { own.acked >= hole_end };
+                    is_due && !own.syn_data
+                })
         {
             self.give_up(slot, side, cx);
         }

@@ -117,6 +117,36 @@ fn lost_bytes_are_a_gap() {
     check(&c, &["[9]$", "$"]);
 }
 
+/// Data waits for the bytes that it acknowledges, at most for a second, and missing bytes are told in their turn.
+#[test]
+fn both_directions_come_in_the_order_of_their_acknowledgements() {
+    let order = |c: &Conversation| -> Vec<String> {
+        let outcome = run(c);
+        streams(&outcome);
+        outcome.blocks.iter().map(|block| text(&block.descriptor, &block.bytes)).collect()
+    };
+    // The answer was captured first.
+    let mut c = opened(5);
+    c.send(0, b"question").send(1, b"answer").send(0, b"next");
+    let frames = c.frames.len();
+    c.frames.swap(frames - 3, frames - 2);
+    assert_eq!(order(&c), ["question", "answer", "next", "~", "~"]);
+    // An answer is lost.
+    let mut c = opened(5);
+    c.send(0, b"one").send(1, b"1").send(0, b"two").lose(1, 1).send(0, b"three").send(1, b"3").send(0, b"four");
+    assert_eq!(order(&c), ["one", "1", "two", "[1]", "three", "3", "four", "~", "~"]);
+    // A question is lost: its answer waits for a second.
+    let mut c = opened(5);
+    c.send(0, b"one").send(1, b"1").lose(0, 3).send(1, b"2");
+    wait(&mut c, 3);
+    c.send(1, b"more");
+    let found = order(&c);
+    assert_eq!(found[..4], ["one", "1", "2", "more"]);
+    let outcome = run(&c);
+    let counts = ["segments before what they acknowledge", "segments given before what they acknowledge"];
+    assert_eq!(counts.map(|name| event(&outcome, name)), [1, 1], "and what comes then does not wait again");
+}
+
 #[test]
 fn acknowledged_bytes_are_given_up_on_after_a_second() {
     let mut c = opened(5);
@@ -127,7 +157,7 @@ fn acknowledged_bytes_are_given_up_on_after_a_second() {
     out_of_turn(&mut c, 0, 6, b"later");
     let outcome = check(&c, &["got itlater~", "ab[2]cdef~"]);
     let order: Vec<_> = outcome.blocks.iter().map(|block| text(&block.descriptor, &block.bytes)).collect();
-    assert_eq!(order, ["ab", "got it", "[2]cd", "ef", "later", "~", "~"]);
+    assert_eq!(order, ["ab", "[2]cd", "ef", "got it", "later", "~", "~"]);
     assert_eq!((event(&outcome, "gaps"), event(&outcome, "gap bytes")), (1, 2));
 
     // Not too early: the missing bytes still come.

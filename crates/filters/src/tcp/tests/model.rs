@@ -85,7 +85,21 @@ fn assemble(scenario: &Scenario) -> BTreeMap<u32, String> {
         (block, frame)
     });
     let outcome = Chain::pieces(Type::Frame, Some(ETHERNET), pieces.collect()).then(&KIND, &[]).run();
-    streams(&outcome)
+    streams(&outcome).into_iter().map(|(class, text)| (class, joined(&text))).collect()
+}
+
+/// A text with one number for each gap. A gap comes in parts where the other direction goes on between them.
+fn joined(text: &str) -> String {
+    let (mut out, mut missing) = (String::new(), 0);
+    for part in text.split_inclusive(']') {
+        let (before, gap) = part.strip_suffix(']').and_then(|rest| rest.split_once('[')).unwrap_or((part, "0"));
+        if missing > 0 && !before.is_empty() {
+            out += &format!("[{}]", std::mem::take(&mut missing));
+        }
+        out += before;
+        missing += gap.parse::<u32>().unwrap_or(0);
+    }
+    if missing > 0 { out + &format!("[{missing}]") } else { out }
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {

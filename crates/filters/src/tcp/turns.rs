@@ -1,0 +1,121 @@
+//! The order of the two directions of a connection. Data that acknowledges bytes of the other direction was sent after
+//! these had come, so it is given after them, in whatever order the capture has both. It waits as held data does: at
+//! most `gap_wait`, as far as there is room. A filter between the ends (without doubts) has let its frame pass and must
+//! judge it, so there nothing waits.
+
+use super::assembler::Assembler;
+use super::direction::is_near;
+use super::order::lane;
+use super::piece::Lane;
+use super::segment::Segment;
+use crate::parts::flow_table::Slot;
+use filter::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(super) struct Turns {
+    /// From which position on a lane waits, and for which position of the other direction.
+    waiting: BTreeMap<(Lane, u64), u64>,
+    /// Which position of the other direction a lane has waited for in vain.
+    missed: BTreeMap<Lane, u64>,
+}
+
+impl Turns {
+    /// The first position of a lane that waits, and what it waits for.
+    pub fn first(&self, lane: Lane) -> Option<(u64, u64)> {
+        self.waiting.range((lane, 0)..=(lane, u64::MAX)).next().map(|(&(_, start), &wanted)| (start, wanted))
+    }
+
+    /// Where the data of a lane ends that need not wait.
+    pub fn end(&self, lane: Lane) -> u64 {
+        self.first(lane).map_or(u64::MAX, |(start, _)| start)
+    }
+
+    /// Does a lane wait for this position of the other direction, which stands at `next`?
+    fn is_missing(&self, lane: Lane, wanted: u64, next: u64) -> bool {
+        wanted > next && self.missed.get(&lane).is_none_or(|missed| wanted > *missed)
+    }
+
+    pub fn forget(&mut self, lane: Lane) {
+        self.missed.remove(&lane);
+        while let Some((start, _)) = self.first(lane) {
+            self.waiting.remove(&(lane, start));
+        }
+    }
+}
+
+impl Assembler {
+    /// Notes what the data of a segment at `start` waits for; `true` if it waits.
+    pub(super) fn waits(
+        &mut self,
+        slot: Slot,
+        side: usize,
+        segment: &Segment,
+        start: u64,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let lane = lane(slot, side);
+        let Some(connection) = self.table.get_mut(slot).filter(|_| self.settings.doubts) else { return false };
+        let (own, other) = connection.sides(side);
+        let wanted = other.position(segment.acknowledgment).min(other.fin.unwrap_or(u64::MAX));
+        // What is sent again acknowledges more than its first copy did.
+        let is_ahead = segment.flags.ack() && other.heard && start >= own.acked;
+        if is_ahead && self.turns.is_missing(lane, wanted, other.next) && is_near(other.ahead(segment.acknowledgment)) {
+            if self.turns.waiting.len() < self.settings.held {
+                own.waits = true;
+                self.turns.waiting.entry((lane, start)).or_insert(wanted);
+                cx.count("segments before what they acknowledge", 1);
+            } else {
+                cx.count("segments given before what they acknowledge", 1);
+            }
+        }
+        own.waits && self.turns.end(lane) <= start
+    }
+
+    /// Gives all data whose turn has come, of both directions.
+    pub(super) fn take_turns(&mut self, slot: Slot, cx: &mut Context<'_>) {
+        let (mut side, mut idle) = (0, 0);
+        while idle < 2 {
+            idle = if self.take_turn(slot, side, cx) { 0 } else { idle + 1 };
+            side = 1 - side;
+        }
+    }
+
+    /// Gives the data of a direction whose turn has come; returns whether there was any.
+    fn take_turn(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) -> bool {
+        let lane = lane(slot, side);
+        let Some(connection) = self.table.get_mut(slot) else { return false };
+        let (own, other) = connection.sides(side);
+        if !own.waits {
+            return false;
+        }
+        let (next, there) = (own.next, other.next);
+        while let Some((start, wanted)) = self.turns.first(lane)
+            && (start < next || !self.turns.is_missing(lane, wanted, there))
+        {
+            self.turns.waiting.remove(&(lane, start));
+        }
+        own.waits = self.turns.first(lane).is_some();
+        if self.is_next(lane, next) {
+            self.fill(slot, side, cx);
+        }
+        self.table.get(slot).is_some_and(|connection| connection.directions[side].next > next)
+    }
+
+    /// Is held data next that need not wait?
+    pub(super) fn is_next(&self, lane: Lane, next: u64) -> bool {
+        self.held.first(lane) == Some(next) && self.turns.end(lane) > next
+    }
+
+    /// Waits no longer for what the next data of a direction acknowledges.
+    pub(super) fn skip_turn(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
+        let lane = lane(slot, side);
+        if let Some((_, wanted)) = self.turns.first(lane) {
+            let missed = self.turns.missed.entry(lane).or_default();
+            *missed = wanted.max(*missed);
+            cx.count("segments given before what they acknowledge", 1);
+            self.take_turns(slot, cx);
+        }
+        self.fill(slot, side, cx);
+    }
+}
