@@ -36,7 +36,7 @@ fn daemon(net: &Net) -> i32 {
 }
 
 /// The process of the interface, a child of this daemon's starter.
-fn interface_process(net: &Net) -> Option<i32> {
+pub(crate) fn interface_process(net: &Net) -> Option<i32> {
     let starter = children(daemon(net)).into_iter().find(|id| command_line(*id).contains("--interface-starter"))?;
     children(starter).into_iter().find(|id| command_line(*id).starts_with("streamline interface-process"))
 }

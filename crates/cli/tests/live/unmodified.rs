@@ -390,10 +390,10 @@ fn net_ls_answers_while_the_process_of_one_interface_is_stopped() {
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
         document["interfaces"].as_array().unwrap().clone()
     };
+    let process = crate::restarts::interface_process(&net).and_then(rustix::process::Pid::from_raw).unwrap();
     let up = crate::flows::command(&net, 0, &["up", "other0", "--via", "loopback", "--addr", "10.7.0.1/24"]).output();
     assert!(up.unwrap().status.success());
     let before = list();
-    let process = interface_process(net.device());
     rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
     let stopped = list();
     rustix::process::kill_process(process, rustix::process::Signal::CONT).unwrap();
@@ -403,18 +403,6 @@ fn net_ls_answers_while_the_process_of_one_interface_is_stopped() {
     assert!(trouble(&stopped)[0].contains("does not answer"), "{stopped:?}");
     assert_eq!(trouble(&stopped)[1], trouble(&before)[1]);
     until("it is back", || trouble(&list()) == trouble(&before));
-}
-
-/// The process of an interface, by the name of its device.
-fn interface_process(device: &str) -> rustix::process::Pid {
-    let of = |entry: std::fs::DirEntry| {
-        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        let is_it = words.contains(&&b"interface-process"[..]) && words.contains(&device.as_bytes());
-        is_it.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
-    };
-    let mut found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| of(entry.ok()?));
-    rustix::process::Pid::from_raw(found.next().unwrap()).unwrap()
 }
 
 #[test]
