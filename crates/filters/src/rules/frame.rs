@@ -154,18 +154,19 @@ impl Parsed {
         self.tcp.map(|header| tcp::Flags(header.flags))
     }
 
-    /// EVE's name of the link type, if it has one.
-    pub fn link_name(&self) -> Option<&'static str> {
+    /// EVE's number and name of the link type, if it has these.
+    pub fn link(&self) -> Option<(u64, &'static str)> {
         Some(match self.link_type? {
-            LinkType::ETHERNET => "EN10MB",
-            LinkType::RAW => "RAW",
-            LinkType::IPV4 => "IPV4",
-            LinkType::IPV6 => "IPV6",
-            LinkType::C_HDLC => "C_HDLC",
-            LinkType::LINUX_SLL => "LINUX_SLL",
-            LinkType::LINUX_SLL2 => "LINUX_SLL2",
-            LinkType::PPP => "PPP",
-            LinkType::NULL => "NULL",
+            LinkType::ETHERNET => (1, "EN10MB"),
+            // Programs on Linux give it the number 12, and files 101.
+            LinkType::RAW => (12, "RAW"),
+            LinkType::IPV4 => (228, "IPV4"),
+            LinkType::IPV6 => (229, "IPV6"),
+            LinkType::C_HDLC => (104, "C_HDLC"),
+            LinkType::LINUX_SLL => (113, "LINUX_SLL"),
+            LinkType::LINUX_SLL2 => (276, "LINUX_SLL2"),
+            LinkType::PPP => (9, "PPP"),
+            LinkType::NULL => (0, "NULL"),
             _ => return None,
         })
     }

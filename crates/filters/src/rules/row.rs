@@ -52,6 +52,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("app_proto", FieldType::Text),
         Field::new("direction", FieldType::Text),
         Field::new("pkt_src", FieldType::Text),
+        Field::new("packet_info.linktype", FieldType::Number),
         Field::new("packet_info.linktype_name", FieldType::Text),
         Field::new("verdict", FieldType::Rows(&objects::VERDICT)),
         Field::new("igmp", FieldType::Rows(&objects::IGMP)),
@@ -142,7 +143,10 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         if ports {
             row.number("dest_port", u64::from(flow.target_port));
         }
-        set_protocol(row, flow.protocol);
+        match carried_name(flow.protocol) {
+            Some(name) => _ = row.text("proto", name),
+            None => set_protocol(row, flow.protocol),
+        }
         row.number("ip_v", if flow.source.is_ipv4() { 4 } else { 6 });
     }
     if let Some(tunnels) = alert.tunnels {
@@ -189,8 +193,8 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         (Some(_), Some(layer)) => out_of(&layer),
     };
     row.text("pkt_src", source);
-    if let Some(name) = alert.parsed.and_then(Parsed::link_name) {
-        row.text("packet_info.linktype_name", name);
+    if let Some((number, name)) = alert.parsed.and_then(Parsed::link) {
+        row.number("packet_info.linktype", number).text("packet_info.linktype_name", name);
     }
     if let Some((version, kind)) = alert.parsed.and_then(|parsed| parsed.igmp) {
         // RGMP has no version.
@@ -215,6 +219,24 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
             row.text("packet", base64(frame));
         }
     }
+}
+
+/// The name that Suricata writes for a protocol without ports.
+fn carried_name(number: u8) -> Option<&'static str> {
+    use packet::frame::protocol;
+    Some(match number {
+        protocol::IPV4 => "IP-in-IP",
+        protocol::IPV6 => "IPv6",
+        protocol::GRE => "GRE",
+        50 => "ESP",
+        51 => "AH",
+        97 => "ETHERIP",
+        103 => "PIM",
+        112 => "VRRP",
+        115 => "L2TP",
+        137 => "MPLS-in-IP",
+        _ => return None,
+    })
 }
 
 fn set_verdict(verdict: &mut RowWriter, alert: &Alert<'_>) {

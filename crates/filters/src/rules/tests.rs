@@ -657,3 +657,13 @@ fn rules_left_out_had_no_names() {
     assert!(outcome.notices.iter().any(|said| said.ends_with(&format!("1 rules are left out: {reason}"))));
     assert_eq!(std::fs::read_to_string(&refused).unwrap(), format!("{file}: {reason}\n"));
 }
+
+#[test]
+fn a_packet_without_ports_had_the_number_of_its_protocol() {
+    let rule = "alert ip any any -> any any (ip_proto:4; sid:1;)";
+    let inner = udp((SERVER.0, 9), (CLIENT.0, 9), b"x");
+    let outcome = run(rule, &[testkit::packets::ipv4(CLIENT.0, SERVER.0, 4, &inner[14..])]);
+    let row = Row::new(&row::SCHEMA, &outcome.blocks[0].bytes).unwrap();
+    let link = (row.number("packet_info.linktype"), row.text("packet_info.linktype_name"));
+    assert_eq!((row.text("proto"), link), (Some(&b"IP-in-IP"[..]), (Some(1), Some(&b"EN10MB"[..]))));
+}
