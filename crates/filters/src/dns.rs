@@ -81,6 +81,8 @@ struct Stream {
 /// The length before each message.
 const LENGTH_BYTES: usize = 2;
 
+const NO_MESSAGE: &str = "lengths before something else than a dns message";
+
 const TOO_MANY: &str = "too many unfinished dns messages";
 
 const HEADER_BYTES: usize = 12;
@@ -156,12 +158,17 @@ impl Dns {
             match split_tcp(&stream.part) {
                 Err(need) if may_begin(&stream.part, need, stream.lost) => {}
                 whole => {
-                    let message = whole.ok().map(|(message, _)| message);
-                    let message = message.filter(|message| is_plausible(message, message.len() as u32));
-                    stream.lost = message.is_none();
-                    if let Some(message) = message {
-                        self.give(message, block, outlet);
-                    }
+                    stream.lost = match whole {
+                        Ok((message, _)) if is_plausible(message, message.len() as u32) => {
+                            self.give(message, block, outlet);
+                            false
+                        }
+                        Ok(_) if !stream.lost => {
+                            outlet.count(NO_MESSAGE, 1);
+                            false
+                        }
+                        _ => true,
+                    };
                     self.carried.clear(&mut stream.part);
                 }
             }
@@ -171,6 +178,11 @@ impl Dns {
                 Ok((message, behind)) if is_plausible(message, message.len() as u32) => {
                     self.give(message, block, outlet);
                     stream.lost = false;
+                    rest = behind;
+                }
+                // Its length still says where the next one begins.
+                Ok((_, behind)) if !stream.lost => {
+                    outlet.count(NO_MESSAGE, 1);
                     rest = behind;
                 }
                 Err(need) if may_begin(rest, need, stream.lost) => {
@@ -208,10 +220,10 @@ impl Dns {
 }
 
 /// Can a message that announces `need - 2` bytes begin with `bytes`? If boundaries are unknown (`lost`), only a whole
-/// plausible header counts.
+/// plausible header counts. If they are known, something too short for a header is waited for: the next message follows.
 fn may_begin(bytes: &[u8], need: usize, lost: bool) -> bool {
     match bytes.get(LENGTH_BYTES..) {
         Some(message) if message.len() >= HEADER_BYTES => is_plausible(message, (need - LENGTH_BYTES) as u32),
-        _ => !lost && (need == LENGTH_BYTES || need >= LENGTH_BYTES + HEADER_BYTES),
+        _ => !lost,
     }
 }

@@ -2,7 +2,8 @@
 //! end. Not a resolver; of DNSSEC it gives raw record data only.
 //!
 //! Allocates nothing: names stay compressed in the message until [`Name::append_to`] renders one. To bound the time for
-//! that, a pointer must point backwards, and a name follows at most [`POINTER_LIMIT`] pointers.
+//! that, a name follows at most [`POINTER_LIMIT`] pointers. They may point forward: RFC 1035, 4.1.4 speaks of a prior
+//! name, but resolvers read such names.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -28,7 +29,7 @@ const HEADER_BYTES: usize = 12;
 pub enum Fault {
     /// The message ends early. The part before the end is valid.
     Truncated,
-    /// A label has an unknown type, a pointer does not point back, or there are too many pointers.
+    /// A label has an unknown type, or there are too many pointers.
     Label,
     /// A name is longer than [`NAME_LIMIT`].
     NameLength,
@@ -146,7 +147,7 @@ pub struct Name<'a> {
 impl<'a> Name<'a> {
     /// The labels in order. Ends with a fault at one that cannot be read.
     pub fn labels(&self) -> Labels<'a> {
-        Labels { message: self.message, offset: Some(self.offset), lowest: self.offset, length: 1, pointers: 0 }
+        Labels { message: self.message, offset: Some(self.offset), length: 1, pointers: 0 }
     }
 
     /// Appends the name without its last dot; the root is `.`. An unprintable byte becomes `\DDD`; a dot or backslash
@@ -178,8 +179,6 @@ pub struct Labels<'a> {
     message: &'a [u8],
     /// Offset of the next label; `None` at the end.
     offset: Option<usize>,
-    /// Target of the last jump. The next jump must go further back.
-    lowest: usize,
     /// Length of the name so far, with its end.
     length: usize,
     pointers: u32,
@@ -212,10 +211,9 @@ impl<'a> Labels<'a> {
                 }
                 Label::Pointer(target) => {
                     self.pointers += 1;
-                    if target >= self.lowest || self.pointers > POINTER_LIMIT {
+                    if self.pointers > POINTER_LIMIT {
                         return Err(Fault::Label);
                     }
-                    self.lowest = target;
                     offset = target;
                 }
             }
@@ -756,10 +754,11 @@ mod tests {
         check(b"\x01a\0", "a");
         check(b"\x05a.b\\c\x02\x00 \0", "a\\.b\\\\c.\\000 ");
         check(b"\x02\xc3\xa4\0", "\\195\\164");
-        // Pointers to themselves, forward, and into the header, where there is a zero.
-        check(b"\x01a\xc0\x0c", "a!bad dns label or pointer");
+        // A loop, a pointer to itself, behind the end, forward, and into the header, where there is a zero.
+        check(b"\x01a\xc0\x0c", &format!("a{}!dns name too long", ".a".repeat(126)));
         check(b"\xc0\x0c", "!bad dns label or pointer");
-        check(b"\xc0\x20\0", "!bad dns label or pointer");
+        check(b"\xc0\x20\0", "!truncated dns message");
+        check(b"\x01a\xc0\x11\xff\x01b\0", "a.b");
         check(b"\x01a\xc0\x02", "a");
     }
 

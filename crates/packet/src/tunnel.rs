@@ -222,11 +222,11 @@ pub fn look(link: LinkType, bytes: &[u8], wire_len: u32, ports: &Ports) -> Resul
 /// The inner packet of a UDP datagram. Any program may use a port, so a datagram of no tunnel is no error.
 fn by_port(frame: &Frame, bytes: &[u8], ports: &Ports) -> Result<Carries, Malformed> {
     let Ok(udp) = frame.udp(bytes) else { return Ok(Carries::Nothing) };
-    let tunnel = ports.of(udp.target_port()).or_else(|| ports.of(udp.source_port()));
-    let Some(tunnel) = tunnel else { return Ok(Carries::Nothing) };
+    let known = [udp.target_port(), udp.source_port()].into_iter().find_map(|port| Some((ports.of(port)?, port)));
+    let Some((tunnel, port)) = known else { return Ok(Carries::Nothing) };
     let (payload, whole) = (udp.payload(), udp.payload_wire_len() as usize);
     let opened = match tunnel {
-        Udp::Vxlan => vxlan::open(payload),
+        Udp::Vxlan => vxlan::open(payload, vxlan::PLAIN_PORTS.contains(&port)),
         Udp::Geneve => geneve::open(payload),
         Udp::Gtp => gtp::open(payload),
         Udp::Teredo => teredo::open(payload, whole),

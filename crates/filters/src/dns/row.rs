@@ -141,9 +141,12 @@ impl MessageRow {
             self.query.begin();
             self.text.clear();
             found = found.or(append_name(&mut self.text, question.name).err());
-            self.query.text("rrname", &self.text);
-            if list.count == 0 {
-                self.row.text("dns.rrname", &self.text);
+            // A name that could not be read at all has no field.
+            if !self.text.is_empty() {
+                self.query.text("rrname", &self.text);
+                if list.count == 0 {
+                    self.row.text("dns.rrname", &self.text);
+                }
             }
             let first = list.count == 0;
             self.text.clear();
@@ -184,7 +187,9 @@ impl MessageRow {
             self.answer.begin();
             self.text.clear();
             found = found.or(append_name(&mut self.text, record.name).err());
-            self.answer.text("name", &self.text);
+            if !self.text.is_empty() {
+                self.answer.text("name", &self.text);
+            }
             self.text.clear();
             print(&mut self.text, format_args!("{}", type_name(record.kind)));
             self.answer.text("rrtype", &self.text).number("ttl", u64::from(record.time_to_live_s));

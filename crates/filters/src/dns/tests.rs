@@ -210,3 +210,13 @@ proptest! {
         }
     }
 }
+
+/// A length in front of something else still says where the next message begins, whole or in pieces.
+#[test]
+fn junk_between_messages_hides_none() {
+    let bytes = stream(&[query("one"), b"abcde".to_vec(), query("two")]);
+    for size in [1, 7, bytes.len()] {
+        let pieces = bytes.chunks(size).map(|piece| block(0, Flags::NONE, piece, 0)).collect();
+        assert_eq!(names(&chain(pieces, protocol::TCP, [4000, 53])), ["one", "two"], "{size}");
+    }
+}

@@ -142,6 +142,9 @@ fn tunnels_of_udp_ports() {
         // With a group policy.
         check(port, &[0x88, 0, 0, 5, 0, 1, 2, 0], &frame, Kind::Vxlan, Some(0x102));
     }
+    // Reserved bits are ignored (RFC 7348, 5), also those that the extension uses at its port.
+    check(4789, &[0xff, 0xff, 0xff, 0xff, 0, 1, 2, 0xff], &frame, Kind::Vxlan, Some(0x102));
+    check(8472, &[0x0c, 0, 0, 1, 0, 1, 2, 0], &frame, Kind::Vxlan, Some(0x102));
     check(4790, &[0x0c, 0, 0, 1, 0, 1, 2, 0], &v4, Kind::Vxlan, Some(0x102));
     check(4790, &[0x0c, 0, 0, 2, 0, 1, 2, 0], &v6, Kind::Vxlan, Some(0x102));
     check(4790, &[0x0c, 0, 0, 3, 0, 1, 2, 0], &frame, Kind::Vxlan, Some(0x102));
