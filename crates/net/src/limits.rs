@@ -224,6 +224,9 @@ pub(crate) const CLAIM: Duration = Duration::from_secs(5);
 /// How long the daemon waits for the states of all interfaces. One whose process is silent is listed as that.
 pub(crate) const STATE: Duration = Duration::from_millis(500);
 
+/// What each of them has of it at least, when those before it took all.
+pub(crate) const STATE_LEAST: Duration = Duration::from_millis(100);
+
 /// An interface's process that does not answer within this time is ended: it makes a channel in less than a millisecond.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
