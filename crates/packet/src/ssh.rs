@@ -12,8 +12,9 @@ pub const IDENTIFICATION_LIMIT: usize = 8192;
 /// Longest packet that every implementation must accept (RFC 4253, 6.1).
 pub const PACKET_LIMIT: usize = 35_000;
 
-/// Maximum bytes that a server may send before its identification.
-pub const PREAMBLE_LIMIT: usize = 2048;
+/// Maximum bytes that a server may send before its identification; RFC 4253, 4.2 sets no bound. Legal notices of more than
+/// 2 KiB are common.
+pub const PREAMBLE_LIMIT: usize = 8192;
 
 const PREFIX: &[u8] = b"SSH-";
 const KEXINIT: u8 = 20;
@@ -211,6 +212,7 @@ mod tests {
         check(b"SSH-2.0-OpenSSH_9.6 Debian-3\r\n", b"2.0", b"OpenSSH_9.6");
         check(b"SSH-1.99-x\n", b"1.99", b"x");
         check(b"Welcome\r\nto here\r\nSSH-2.0-a-b\r\n", b"2.0", b"a-b");
+        check(&[&b"Welcome to this host\r\n".repeat(200)[..], b"SSH-2.0-late\r\n"].concat(), b"2.0", b"late");
     }
 
     #[test]
