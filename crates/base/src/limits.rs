@@ -204,8 +204,8 @@ pub const META_KEPT_BYTES: usize = 64 << 20;
 pub const META_TEXT_BYTES: usize = 16 << 10;
 
 /// Bytes of the head of an HTTP message: start line, header fields and the empty line behind them. Servers take 8 to 64
-/// KiB.
-pub const HTTP_HEAD_BYTES: usize = 128 << 10;
+/// KiB, curl 300.
+pub const HTTP_HEAD_BYTES: usize = 300 << 10;
 
 /// Bytes of the name of an HTTP method.
 pub const HTTP_METHOD_BYTES: usize = 24;

@@ -215,6 +215,9 @@ fn requests_and_responses() {
 fn heads_as_they_are_met() {
     let rows = [
         "HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n \nok",
+        "HTTP/1.1 200 OK\r\nServer: x\n\t\nok",
+        "HTTP/1.1 200 OK\r\nServer: x\r\n\r\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length:\r\n 2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nContent-Length : 2\r\nContent-Length: 2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -629,7 +632,7 @@ fn limits_are_counted() {
     let (found, count) = events(&bomb, &[("memory", "1k")], "bodies not decoded for want of memory");
     assert_eq!((found[1].1.0.len(), found[1].3, count), (0, true, 1));
 
-    let long = format!("GET /long HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(200_000));
+    let long = format!("GET /long HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(400_000));
     let (found, count) = events(&[client(&long), client(GET)], &[], "heads too long");
     assert_eq!((found, count), (expected(&[("GET /long", b"", 0, true), ("GET /a", b"", 0, false)]), 1));
     let (found, count) =

@@ -493,6 +493,7 @@ impl Session {
         if is_response && self.sides[side].lost {
             self.asked.forget_but_newest();
         }
+        let mut doubted = false;
         let unseen = is_response && self.asked.front().is_none();
         let (framing, question, tunnel) = match head.start {
             StartLine::Request { method, target, .. } => {
@@ -509,7 +510,11 @@ impl Session {
                 let success = matches!(status, Some(200..=299));
                 let tunnel = status == Some(101) || question.kind == Method::Connect && success;
                 // RFC 9112 section 6.3, rules 1 and 2.
-                let none = tunnel || question.kind == Method::Head || matches!(status, Some(100..=199 | 204 | 304));
+                let bodyless = matches!(status, Some(204 | 304));
+                // Some clients take what follows; rules look at it, unless it is the next response.
+                doubted = bodyless && exit.shared.raw_heads && (head.chunked || head.length.is_some());
+                let none = tunnel || question.kind == Method::Head || matches!(status, Some(100..=199));
+                let none = none || bodyless && !doubted;
                 (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
             }
         };
@@ -529,7 +534,7 @@ impl Session {
             Framing::None => Phase::Start,
             framing => {
                 let mut body = Body::new(framing, &head, exit);
-                body.in_doubt = unseen;
+                body.in_doubt = unseen || doubted;
                 Phase::Body(body)
             }
         };

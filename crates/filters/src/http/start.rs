@@ -110,29 +110,46 @@ fn status(text: &[u8]) -> Option<u16> {
     (digits.count() == 3 && number >= 100).then_some(number)
 }
 
-/// Finds the empty line that ends a head, over consecutive pieces.
+/// Finds the line that ends a head, over consecutive pieces: LF or CR LF, or as libhtp and browsers have it one blank
+/// and LF. A line of one CR before CR LF does not end it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EmptyLine {
-    /// The current line has only CR so far.
-    empty: bool,
+    /// The current line so far.
+    line: Line,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Nothing,
+    /// One CR, space or tab.
+    One,
+    More,
 }
 
 impl EmptyLine {
     /// The state at the beginning of a line.
-    pub(super) const START: EmptyLine = EmptyLine { empty: true };
+    pub(super) const START: EmptyLine = EmptyLine { line: Line::Nothing };
 
     /// How many of these bytes belong to the head; `None` if it goes on.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
-        let only_cr = |part: &[u8]| part.iter().all(|byte| *byte == b'\r');
         let mut at = 0;
         for end in memchr_iter(b'\n', bytes) {
-            if self.empty && only_cr(&bytes[at..end]) {
+            self.add(&bytes[at..end]);
+            if self.line != Line::More {
                 return Some(end + 1);
             }
-            (self.empty, at) = (true, end + 1);
+            (self.line, at) = (Line::Nothing, end + 1);
         }
-        self.empty &= only_cr(&bytes[at..]);
+        self.add(&bytes[at..]);
         None
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        self.line = match (self.line, part) {
+            (line, []) => line,
+            (Line::Nothing, [b'\r' | b' ' | b'\t']) => Line::One,
+            _ => Line::More,
+        };
     }
 }
 
@@ -195,7 +212,11 @@ mod tests {
         let rows = [
             ("GET / HTTP/1.1\r\nA: b\r\n\r\nbody", Some(24)),
             ("GET / HTTP/1.1\nA: b\n\nbody", Some(21)),
-            ("GET / HTTP/1.1\r\r\n\r\r\nbody", Some(20)),
+            ("GET / HTTP/1.1\r\r\n\r\nbody", Some(19)),
+            ("GET / HTTP/1.1\r\n\r\r\nA: b\r\n\r\nbody", Some(27)),
+            ("GET / HTTP/1.1\r\n\r\r\nbody", None),
+            ("GET / HTTP/1.1\n \nbody", Some(17)),
+            ("GET / HTTP/1.1\r\n\t\nbody", Some(18)),
             ("GET / HTTP/1.1\r\n \r\nA: b\r\n", None),
         ];
         for (text, expected) in rows {
