@@ -1,13 +1,15 @@
 //! The loaded library and the calls into it: all of this crate's unsafe code.
 
-use crate::link_type::data_link_type;
+use crate::link_type::{data_link_type, has_family};
 use crate::{MAX_EXPRESSION_BYTES, MAX_OPTIMISED_BYTES};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use program::cbpf::{Instruction, MAX_INSTRUCTIONS};
 use program::{Compile, CompileError};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::fmt;
+use std::io::Write;
 use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +29,9 @@ const MAXIMUM_SNAPLEN: u32 = 262_144;
 /// Address space for the stack of the thread that compiles; pages are taken as they are used. libpcap has at most
 /// 64 MiB of blocks for an expression (NCHUNKS) and recurses once for each, with frames smaller than a block.
 const STACK_BYTES: usize = 128 << 20;
+
+/// pcap.h.
+const PCAP_ERRBUF_SIZE: usize = 256;
 
 /// Versions before 1.8 compile with global variables, whichever handle they were loaded by.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -49,6 +54,7 @@ struct BpfProgram {
 const _: () = assert!(size_of::<Instruction>() == 8 && std::mem::offset_of!(Instruction, k) == 4);
 
 type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;
+type OpenOffline = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut Pcap;
 type PcapCompile = unsafe extern "C" fn(*mut Pcap, *mut BpfProgram, *const c_char, c_int, u32) -> c_int;
 type GetError = unsafe extern "C" fn(*mut Pcap) -> *mut c_char;
 type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
@@ -58,6 +64,7 @@ type LibVersion = unsafe extern "C" fn() -> *const c_char;
 /// A libpcap that has been loaded.
 pub struct Libpcap {
     open_dead: OpenDead,
+    open_offline: OpenOffline,
     compile: PcapCompile,
     get_error: GetError,
     free_code: FreeCode,
@@ -102,9 +109,10 @@ impl Libpcap {
             .map_err(|error| CompileError::unavailable(format!("{}: {error}", path.display())))?;
         // SAFETY: each type is the one pcap.h declares for the name, unchanged since libpcap 0.8 (bpf_u_int32 is u32,
         // pcap_t opaque, bpf_program and bpf_insn as above).
-        let (open_dead, compile, get_error, free_code, close, lib_version) = unsafe {
+        let (open_dead, open_offline, compile, get_error, free_code, close, lib_version) = unsafe {
             (
                 find::<OpenDead>(&library, c"pcap_open_dead")?,
+                find::<OpenOffline>(&library, c"pcap_open_offline")?,
                 find::<PcapCompile>(&library, c"pcap_compile")?,
                 find::<GetError>(&library, c"pcap_geterr")?,
                 find::<FreeCode>(&library, c"pcap_freecode")?,
@@ -114,7 +122,40 @@ impl Libpcap {
         };
         // SAFETY: takes nothing; gives a string that lives as long as the library, or null.
         let version = unsafe { text(lib_version()) };
-        Ok(Libpcap { open_dead, compile, get_error, free_code, close, version, _library: library })
+        Ok(Libpcap { open_dead, open_offline, compile, get_error, free_code, close, version, _library: library })
+    }
+
+    /// A handle for packets of this link type. Their address families are those of the system that captured, so for
+    /// link types that begin with one the handle is that of a capture file: libpcap then knows every system's IPv6.
+    fn handle(&self, link_type: u16, snap_len: c_int) -> Result<Handle<'_>, CompileError> {
+        let handle = if has_family(link_type) {
+            self.offline(link_type, snap_len)?
+        } else {
+            // SAFETY: takes any two numbers; gives a handle that this code has to close, or null.
+            // (pcap_open_dead_with_tstamp_precision differs only for writing files.)
+            unsafe { (self.open_dead)(data_link_type(link_type), snap_len) }
+        };
+        let handle = NonNull::new(handle).ok_or_else(|| CompileError::unavailable("libpcap: out of memory"))?;
+        Ok(Handle { library: self, handle })
+    }
+
+    /// A handle of a capture file without packets.
+    fn offline(&self, link_type: u16, snap_len: c_int) -> Result<*mut Pcap, CompileError> {
+        let failed = |what: String| CompileError::unavailable(format!("libpcap cannot read an empty capture: {what}"));
+        let (read, mut write) = std::io::pipe().map_err(|error| failed(error.to_string()))?;
+        write.write_all(&file_header(link_type, snap_len)).map_err(|error| failed(error.to_string()))?;
+        let path = CString::new(format!("/proc/self/fd/{}", read.as_raw_fd())).unwrap_or_default();
+        let mut error: [c_char; PCAP_ERRBUF_SIZE] = [0; PCAP_ERRBUF_SIZE];
+        // SAFETY: the path ends with a NUL and is only read; the buffer has the size that pcap.h asks for. Gives a handle
+        // that this code has to close, or null with a text in the buffer.
+        let handle = unsafe { (self.open_offline)(path.as_ptr(), error.as_mut_ptr()) };
+        // Until here: to open a pipe that nobody writes to waits for somebody who does.
+        drop(write);
+        if handle.is_null() {
+            // SAFETY: the library has written a string that ends with a NUL, or left the zeros.
+            return Err(failed(unsafe { text(error.as_ptr()) }));
+        }
+        Ok(handle)
     }
 
     fn compile_here(
@@ -124,11 +165,7 @@ impl Libpcap {
         snap_len: c_int,
     ) -> Result<Vec<Instruction>, CompileError> {
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: takes any two numbers; gives a handle that this code has to close, or null.
-        // (pcap_open_dead_with_tstamp_precision differs only for writing files.)
-        let handle = unsafe { (self.open_dead)(data_link_type(link_type), snap_len) };
-        let handle = NonNull::new(handle).ok_or_else(|| CompileError::unavailable("libpcap: out of memory"))?;
-        let handle = Handle { library: self, handle };
+        let handle = self.handle(link_type, snap_len)?;
         let mut program = Compiled { library: self, program: BpfProgram { bf_len: 0, bf_insns: ptr::null_mut() } };
         let optimise = c_int::from(expression.count_bytes() <= MAX_OPTIMISED_BYTES);
         // SAFETY: the handle is open and used by this thread alone, and the program is writable. The expression ends
@@ -194,9 +231,20 @@ struct Handle<'l> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle came from pcap_open_dead of this library and is closed here only.
+        // SAFETY: the handle came from pcap_open_dead or pcap_open_offline of this library and is closed here only.
         unsafe { (self.library.close)(self.handle.as_ptr()) }
     }
+}
+
+/// The header of a capture file, in this machine's byte order.
+fn file_header(link_type: u16, snap_len: c_int) -> [u8; 24] {
+    let mut header = [0; 24];
+    header[..4].copy_from_slice(&0xa1b2_c3d4_u32.to_ne_bytes());
+    header[4..6].copy_from_slice(&2u16.to_ne_bytes());
+    header[6..8].copy_from_slice(&4u16.to_ne_bytes());
+    header[16..20].copy_from_slice(&snap_len.to_ne_bytes());
+    header[20..].copy_from_slice(&u32::from(link_type).to_ne_bytes());
+    header
 }
 
 /// A program with the library's instructions, freed when dropped.

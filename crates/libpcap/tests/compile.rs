@@ -10,8 +10,10 @@ fn library() -> Option<Libpcap> {
 }
 
 /// LINKTYPE_ numbers.
+const NULL: u16 = 0;
 const ETHERNET: u16 = 1;
 const RAW: u16 = 101;
+const LOOP: u16 = 108;
 
 #[test]
 fn programs() {
@@ -30,6 +32,16 @@ fn programs() {
     let raw = "(000) ldb      [0]\n(001) and      #0xf0\n(002) jeq      #0x40            jt 3\tjf 4\n\
                (003) ret      #96\n(004) ret      #0\n";
     check("ip", RAW, 96, raw);
+    // The BSDs' and macOS' numbers of IPv6.
+    let ip6 = |word: fn(u32) -> u32| {
+        let [mac, net, free] = [30, 24, 28].map(|family| format!("#{:#x}", word(family)));
+        format!(
+            "(000) ld       [0]\n(001) jeq      {mac:<16} jt 4\tjf 2\n(002) jeq      {net:<16} jt 4\tjf 3\n\
+             (003) jeq      {free:<16} jt 4\tjf 5\n(004) ret      #96\n(005) ret      #0\n"
+        )
+    };
+    check("ip6", NULL, 96, &ip6(u32::to_be));
+    check("ip6", LOOP, 96, &ip6(|family| family));
     // No packet can match: not an error.
     check("ip and not ip", ETHERNET, 96, "(000) ret      #0\n");
     check("tcp and udp and ip", ETHERNET, 96, "(000) ret      #0\n");
