@@ -441,11 +441,15 @@ for number in range(int(sys.argv[4])):
 
 fn counting(net: &Net, family: i32, address: &str, port: u16, count: u32) -> (std::process::Child, String) {
     let (family, port, count) = (family.to_string(), port.to_string(), count.to_string());
-    let mut command = run(net, &["/usr/bin/python3", "-c", COUNTING, &family, address, &port, &count]);
-    let mut server = command.stdin(Stdio::piped()).spawn().unwrap();
+    first_line(run(net, &["/usr/bin/python3", "-c", COUNTING, &family, address, &port, &count]))
+}
+
+/// Starts a program, and waits for its first line: it is ready.
+fn first_line(mut command: Command) -> (std::process::Child, String) {
+    let mut program = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    (server, line)
+    BufReader::new(program.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (program, line)
 }
 
 fn greet(mut stream: TcpStream) -> String {
@@ -538,9 +542,10 @@ for _ in range(2):
     c.sendall(b'y')
     c.close()
 ";
-    let server = Running::start(run(&net, &["/usr/bin/python3", "-c", program]));
+    let (server, ready) = first_line(run(&net, &["/usr/bin/python3", "-c", program]));
+    assert_eq!(ready, "ready\n");
     let said: String = (0..6).map(|_| greet(connect(&net, "10.0.0.2:7120"))).collect();
     assert_eq!(said, "xxxxyy");
-    let output = server.end();
+    let output = server.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
