@@ -24,8 +24,8 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
          Suricata's schema has. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns + ssh + \
          smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
          Events come in the order in which they end: a flow when it is over, the others when their response came. The time \
-         of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. Of a file's \
-         name the log has the path that was asked for. Nothing is stored: `files` does that. Records that EVE has no event for \
+         of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. A file's \
+         name is that of Content-Disposition, else the path that was asked for. Nothing is stored: `files` does that. Records that EVE has no event for \
          are dropped and counted.",
     )
     .params(&[

@@ -41,8 +41,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .help(
         "Gives each request and each response as a message: a record of its head, then its body. The record has EVE's \
          names: `http.direction` (request or response), `http.http_method`, `http.hostname`, `http.url`, \
-         `http.protocol`, `http.status`, `http.http_content_type`, `http.content_encoding`, `http.http_user_agent` and \
-         `http.http_refer`; a response has method, host name and URL of the request it answers, where that was seen. \
+         `http.protocol`, `http.status`, `http.http_content_type`, `http.content_encoding`, `http.http_user_agent`, \
+         `http.http_refer` and `http.filename` (of Content-Disposition); a response has method, host name and URL of the request it answers, where that was seen. \
          The host name is without its port, the content type without its parameters.\n\n\
          Of the body chunking is undone, and so are the codings gzip, deflate and br, also several of them; `decode=no` \
          leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \

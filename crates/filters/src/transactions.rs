@@ -26,7 +26,7 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
          1.2 they wait for it, for `timeout` at most. That of a client is left out and counted.\n\n\
          Of messages, such as those of `http`, the record has the bytes of both bodies (`http.length` of the response, \
          `http.request_length`), `http.state` (complete, gap or truncated), and a list `files` with a row for each body: \
-         `direction` (to_server or to_client), `content_type`, `size`, `missing` bytes, `state`, `start`, `end`, and with \
+         `direction` (to_server or to_client), `content_type`, `filename` (of Content-Disposition), `size`, `missing` bytes, `state`, `start`, `end`, and with \
          `hash=yes` `sha256`. Responses that announce another one (100 Continue) are counted.\n\n\
          Each mail of `smtp` has a record of its own.\n\n\
          256 requests of a connection wait at most, and 64 MiB of metadata of all; the oldest of more is given without its \

@@ -231,9 +231,12 @@ fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
         }
     }
     writer.text("app_proto", row.schema().name);
-    let url = row.text("http.url").unwrap_or_default();
-    let path = url.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default();
-    writer.text("fileinfo.filename", if path.is_empty() { b"/" } else { path });
+    // The name that the message gives its body, else the path that was asked for.
+    let path = || row.text("http.url")?.split(|byte| matches!(byte, b'?' | b'#')).next();
+    let name = file.text("filename").filter(|name| !name.is_empty()).or_else(path);
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        writer.text("fileinfo.filename", name);
+    }
     writer.flag("fileinfo.gaps", file.number("missing").is_some_and(|missing| missing > 0));
     let is_truncated = file.text("state") == Some(b"truncated");
     writer.text("fileinfo.state", if is_truncated { "TRUNCATED" } else { "CLOSED" });
@@ -249,6 +252,34 @@ fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::handmade::{block, facts};
+    use testkit::Chain;
+
+    /// The name of a response's file, for a request of this path and a field of the response's head.
+    fn name_of(path: &str, field: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 2\r\n\r\nok");
+        let pieces = [(0, request), (1, response)].map(|(class, bytes)| block(class, Flags::NONE, bytes.as_bytes(), 0));
+        let chain = Chain::pieces(Type::Bytes, None, pieces.into()).streams(&[facts(4000, 6, 0)]);
+        let chain = chain.then(&crate::http::KIND, &[]).then(&crate::transactions::KIND, &[]);
+        let stdout = chain.then(&crate::eve::KIND, &[]).run().stdout;
+        let events = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let file = events.filter(|event| event["event_type"] == "fileinfo").last().unwrap();
+        file["fileinfo"]["filename"].to_string()
+    }
+
+    #[test]
+    fn a_file_had_the_path_for_a_name_though_its_message_gave_one() {
+        for (path, field, expected) in [
+            ("/get?id=1", "", r#""/get""#),
+            ("/get?id=1", "Content-Disposition: attachment; filename=\"invoice.exe\"\r\n", r#""invoice.exe""#),
+            ("/get", "content-disposition: attachment; filename*=UTF-8''c%20d.exe\r\n", r#""c d.exe""#),
+            ("/get", "Content-Disposition: inline\r\n", r#""/get""#),
+            ("/get", "Content-Disposition: attachment; filename=\"\"\r\n", r#""/get""#),
+        ] {
+            assert_eq!(name_of(path, field), expected, "{path} {field}");
+        }
+    }
 
     #[test]
     fn times_and_flags() {

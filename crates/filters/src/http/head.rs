@@ -51,6 +51,8 @@ pub(super) struct Head<'a> {
     pub(super) content_encoding: Option<&'a [u8]>,
     pub(super) user_agent: Option<&'a [u8]>,
     pub(super) referer: Option<&'a [u8]>,
+    /// Content-Disposition (RFC 6266).
+    pub(super) disposition: Option<&'a [u8]>,
     /// Content-Length; the first if there are several.
     pub(super) length: Option<u64>,
     /// Number of lengths that are invalid or differ from the first.
@@ -73,6 +75,7 @@ impl<'a> Head<'a> {
             content_encoding: None,
             user_agent: None,
             referer: None,
+            disposition: None,
             length: None,
             bad_lengths: 0,
             chunked: false,
@@ -104,6 +107,7 @@ impl<'a> Head<'a> {
                 self.content_encoding.get_or_insert(value);
                 self.codings(value, |head, coding| head.content.push(coding));
             }
+            19 if is(b"content-disposition") => drop(self.disposition.get_or_insert(value)),
             17 if is(b"transfer-encoding") => self.codings(value, |head, coding| {
                 // No receiver knows such a coding, so no sender can use it; browsers ignore it.
                 if coding != Coding::Unknown {

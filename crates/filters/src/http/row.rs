@@ -5,6 +5,7 @@ use super::exit::Exit;
 use super::head::{Head, media_type};
 use super::start::StartLine;
 use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::parameter::parameter;
 use filter::prelude::*;
 
 pub(crate) static SCHEMA: Schema = Schema::new(
@@ -20,6 +21,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("http.content_encoding", FieldType::Text),
         Field::new("http.http_user_agent", FieldType::Text),
         Field::new("http.http_refer", FieldType::Text),
+        Field::new("http.filename", FieldType::Text),
     ],
 );
 
@@ -53,6 +55,7 @@ pub(super) fn give_row(
     text("http.content_encoding", head.content_encoding);
     text("http.http_user_agent", head.user_agent);
     text("http.http_refer", head.referer);
+    text("http.filename", head.disposition.and_then(|value| parameter(value, b"filename")).as_deref());
     if let Some(status) = status {
         row.number("http.status", u64::from(status));
     }

@@ -26,6 +26,7 @@ pub(crate) mod on_wire;
 pub(crate) mod origin;
 pub(crate) mod outlet;
 pub(crate) mod pace;
+pub(crate) mod parameter;
 pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod printable;

@@ -1,12 +1,11 @@
 //! Parses a mail or a form (RFC 5322, RFC 2045, RFC 2046, RFC 7578) into header fields and decoded files. Bytes may
 //! arrive in pieces of any length. Nested parts and nested mails are parsed too.
 
-mod parameter;
+pub(super) use crate::parts::parameter::parameter;
 
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
 use base64::Engine as _;
-pub(super) use parameter::parameter;
 use rules::names::Buffer;
 
 /// Most nested multipart levels.

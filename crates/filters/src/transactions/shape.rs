@@ -10,6 +10,7 @@ pub(super) static FILE: Schema = Schema::new(
     &[
         Field::new("direction", FieldType::Text),
         Field::new("content_type", FieldType::Text),
+        Field::new("filename", FieldType::Text),
         Field::new("size", FieldType::Number),
         Field::new("missing", FieldType::Number),
         Field::new("state", FieldType::Text),
@@ -63,6 +64,7 @@ pub(super) struct Shape {
     request_length: String,
     state: String,
     content_type: Option<usize>,
+    filename: Option<usize>,
     status: Option<usize>,
     version: Option<usize>,
     files: Vec<u8>,
@@ -134,7 +136,7 @@ impl Shape {
                 Some(("dest", end)) => schema.field(&format!("src_{end}")),
                 _ => None,
             };
-            let is_of_response = [own("http_content_type"), own("content_encoding")].contains(&field.name.to_string());
+            let is_of_response = ["http_content_type", "content_encoding", "filename"].iter().any(|end| own(end) == field.name);
             Source { name: field.name, place, turned: other.unwrap_or(place), is_of_response }
         };
         let fields = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
@@ -148,6 +150,7 @@ impl Shape {
             request_length: own(REQUEST_LENGTH),
             state: own(STATE),
             content_type: place("http_content_type"),
+            filename: place("filename"),
             status: place("status"),
             version: place("version"),
             files: Vec::new(),
@@ -238,8 +241,10 @@ impl Shape {
             }
             file.begin();
             file.text("direction", direction);
-            if let Some(value) = self.content_type.and_then(|place| part.row.get(place)) {
-                file.copy("content_type", &value);
+            for (name, place) in [("content_type", self.content_type), ("filename", self.filename)] {
+                if let Some(value) = place.and_then(|place| part.row.get(place)) {
+                    file.copy(name, &value);
+                }
             }
             file.number("size", body.length).number("missing", body.missing).text("state", body.state());
             file.time("start", body.start).time("end", body.end);

@@ -365,9 +365,13 @@ pub(super) fn http(line: &mut Line<'_>, values: Values<'_>, depth: Option<u32>) 
     line.count("response_body_len", values.number("http.length").unwrap_or(0));
     if_some(values.number("http.status"), |status| line.count("status_code", status));
     line.list("tags", std::iter::empty());
-    for (is_orig, fuids, types) in [(true, "orig_fuids", "orig_mime_types"), (false, "resp_fuids", "resp_mime_types")] {
+    for (is_orig, fuids, names, types) in [
+        (true, "orig_fuids", "orig_filenames", "orig_mime_types"),
+        (false, "resp_fuids", "resp_filenames", "resp_mime_types"),
+    ] {
         let Some(file) = values.rows("files").find(|file| is_of_originator(*file) == is_orig) else { continue };
         line.list(fuids, std::iter::once(&fuid(values.flow_id(), depth.unwrap_or(0), is_orig)[..]));
+        if_some(file.text("filename"), |text| line.list(names, std::iter::once(text)));
         if_some(file.text("content_type"), |text| line.list(types, std::iter::once(text)));
     }
 }
@@ -386,6 +390,7 @@ pub(super) fn file(line: &mut Line<'_>, values: Values<'_>, file: Values<'_>, de
     let hash = file.text("sha256");
     line.list("analyzers", hash.map(|_| &b"SHA256"[..]).into_iter());
     if_some(file.text("content_type"), |text| line.text("mime_type", text));
+    if_some(file.text("filename"), |text| line.text("filename", text));
     line.seconds("duration", of("end").saturating_sub(of("start")));
     let sender = values.address(if is_orig { "src_ip" } else { "dest_ip" });
     if_some(sender, |address| line.flag("local_orig", is_local(address)));
