@@ -264,7 +264,7 @@ mod tests {
         let chain = chain.then(&crate::http::KIND, &[]).then(&crate::transactions::KIND, &[]);
         let stdout = chain.then(&crate::eve::KIND, &[]).run().stdout;
         let events = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let file = events.filter(|event| event["event_type"] == "fileinfo").last().unwrap();
+        let file = events.filter(|event| event["event_type"] == "fileinfo").next_back().unwrap();
         file["fileinfo"]["filename"].to_string()
     }
 

@@ -34,6 +34,10 @@ pub(super) fn connection_state(values: Values<'_>) -> &'static str {
 
 fn state_of_tcp(history: &[u8], packets: (u64, u64), payload: u64) -> &'static str {
     use End::{Closed, Established, Inactive, Opening, Partial, Reset};
+    // A reset behind both FINs ends what has ended.
+    let place = |letter: u8| history.iter().position(|known| *known == letter);
+    let over = place(b'F').zip(place(b'f')).map_or(history.len(), |(client, server)| client.max(server) + 1);
+    let history = &history[..over];
     let has = |letter: u8| history.contains(&letter);
     let is_answered = has(b'S') && has(b'h');
     let end = |syn: u8, fin: u8, reset: u8, packets: u64| match packets {
@@ -76,6 +80,11 @@ mod tests {
             ("ShADadFf", (5, 5), 9, "SF"),
             ("ShADadF", (5, 4), 9, "S2"),
             ("ShADadf", (5, 4), 9, "S3"),
+            ("ShADadFfR", (6, 5), 9, "SF"),
+            ("ShADadfFr", (5, 6), 9, "SF"),
+            ("ShADadFr", (5, 5), 9, "RSTR"),
+            ("ShADadfR", (5, 5), 9, "RSTO"),
+            ("ShADadFRf", (6, 5), 9, "RSTO"),
             ("ShADadR", (5, 4), 9, "RSTO"),
             ("ShADadr", (5, 4), 9, "RSTR"),
             ("SR", (2, 0), 0, "RSTOS0"),
