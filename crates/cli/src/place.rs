@@ -10,7 +10,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, conflicts_with = "daemon")]
     local: bool,
 
-    /// The daemon that listens at this socket
+    /// The daemon that listens at this socket, else that of the variable STREAMLINE_DAEMON, else the usual one
     #[arg(long, value_name = "PATH")]
     daemon: Option<PathBuf>,
 
@@ -52,10 +52,11 @@ impl PlaceArgs {
     }
 
     fn place(&self) -> Place {
-        match (&self.daemon, self.local) {
-            (Some(path), _) => Place::Daemon(path.clone()),
-            (None, true) => Place::Here,
-            (None, false) => Place::Anywhere,
+        // `--local` is no conflict with the variable, which clap would take for `--daemon`.
+        let named = || std::env::var_os("STREAMLINE_DAEMON").filter(|path| !path.is_empty()).map(PathBuf::from);
+        match self.local {
+            true => Place::Here,
+            false => self.daemon.clone().or_else(named).map_or(Place::Anywhere, Place::Daemon),
         }
     }
 }

@@ -108,3 +108,19 @@ fn a_daemon_that_only_root_can_reach_says_so() {
     let warns = text.contains("warning: there is no group `streamline`: only root can connect");
     assert_eq!(warns, daemon::policy::group().is_none(), "{text}");
 }
+
+#[test]
+fn the_variable_for_the_daemon_held_for_programs_only() {
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_streamline"));
+        let output = command.args(arguments).env("STREAMLINE_DAEMON", "/var/empty/none").output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let commands: [&[&str]; 3] = [&["run", "ethernet lo | count"], &["ps"], &["net", "ls"]];
+    for command in commands {
+        let text = said(command);
+        assert!(text.contains("/var/empty/none"), "{command:?}: {text}");
+    }
+    let text = said(&["run", "--local", "--stats", "none", "generate count=1 | count"]);
+    assert!(text.starts_with("{\"blocks\":1,"), "--local needs no daemon: {text}");
+}

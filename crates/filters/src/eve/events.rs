@@ -263,8 +263,8 @@ mod tests {
         let chain = Chain::pieces(Type::Bytes, None, pieces.into()).streams(&[facts(4000, 6, 0)]);
         let chain = chain.then(&crate::http::KIND, &[]).then(&crate::transactions::KIND, &[]);
         let stdout = chain.then(&crate::eve::KIND, &[]).run().stdout;
-        let events = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let file = events.filter(|event| event["event_type"] == "fileinfo").next_back().unwrap();
+        let mut events = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let file = events.rfind(|event| event["event_type"] == "fileinfo").unwrap();
         file["fileinfo"]["filename"].to_string()
     }
 
