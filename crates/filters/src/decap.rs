@@ -311,7 +311,14 @@ impl Decap {
     }
 
     /// Keeps a packet that carries more, if the caller asks; `false`: there is no view for it.
-    fn show(&mut self, block: &Descriptor, link: LinkType, before: usize, is_fragment: bool, cx: &mut Context<'_>) -> bool {
+    fn show(
+        &mut self,
+        block: &Descriptor,
+        link: LinkType,
+        before: usize,
+        is_fragment: bool,
+        cx: &mut Context<'_>,
+    ) -> bool {
         let shown = if self.shows_outer { self.in_its_view(block, link, before, cx) } else { return true };
         self.outer.extend(shown.map(|block| Outer { block, is_fragment }));
         shown.is_some()

@@ -155,8 +155,7 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
     if refused.is_some() && !options.partial {
         return Err(ParamError::new("refused", "without partial=yes no rule is left out"));
     }
-    let mut set =
-        RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))?;
+    let mut set = RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))?;
     if let Some(path) = params.text("threshold") {
         let limits = read("threshold", path)?;
         set.limit(&limits, &options).map_err(|mistakes| ParamError::new("threshold", told(path, &mistakes)))?;

@@ -27,10 +27,10 @@ mod piece;
 pub(crate) mod refusal;
 pub(crate) mod segment;
 mod syn_data;
-pub(crate) mod urgent;
 #[cfg(test)]
 mod tests;
 mod turns;
+pub(crate) mod urgent;
 
 use crate::parts::origin::{self, Origins};
 use crate::parts::policy::{self, Policies};

@@ -56,7 +56,9 @@ impl Counted {
     /// Puts the input's first bytes, which were read to identify it, back in front. Decompresses it, in a thread, if
     /// `kind` is a compression: the decoders cannot pause where an input stays silent.
     pub(super) fn unpack(mut self, first: Vec<u8>, kind: Option<FileKind>) -> io::Result<Box<dyn Read + Send>> {
-        let Some(kind) = kind.filter(|kind| kind.is_compressed()) else { return Ok(Box::new(Cursor::new(first).chain(self))) };
+        let Some(kind) = kind.filter(|kind| kind.is_compressed()) else {
+            return Ok(Box::new(Cursor::new(first).chain(self)));
+        };
         let may_be_silent = match &mut self.input {
             Some(Input::Pipe(pipe)) => !std::mem::replace(&mut pipe.waits, true),
             _ => false,

@@ -112,7 +112,8 @@ pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
     };
     Refusal {
         text: format!("{name} is not a capture ({ACCEPTED}): begins with{begins}{looks}"),
-        help: (kind == Some(FileKind::Zip)).then(|| format!("`unzip -p {name} | streamline run 'pcap - | ...'` reads it")),
+        help: (kind == Some(FileKind::Zip))
+            .then(|| format!("`unzip -p {name} | streamline run 'pcap - | ...'` reads it")),
         foreign,
     }
 }
@@ -144,7 +145,9 @@ mod tests {
         header[4] = 1;
         check(&header, Err("cannot be read: archaic pcap format, before version 2"));
         check(b"", Err("is empty: not a capture"));
-        for magic in [&b"\x1f\x8b\x08\0"[..], b"\x28\xb5\x2f\xfd\0\0\0\0\0", b"\xfd7zXZ\0\0", b"BZh91AY", b"\x04\x22\x4d\x18"] {
+        for magic in
+            [&b"\x1f\x8b\x08\0"[..], b"\x28\xb5\x2f\xfd\0\0\0\0\0", b"\xfd7zXZ\0\0", b"BZh91AY", b"\x04\x22\x4d\x18"]
+        {
             check(magic, Ok("compressed"));
         }
         check(b"PK\x03\x04\x14\0", Err(&foreign("50 4b 03 04 14 00, looks like zip")));

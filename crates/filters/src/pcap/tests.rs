@@ -457,7 +457,10 @@ fn windows_larger_than_is_read_are_a_warning() {
     let outcome = read(&[("file", file.folder())]);
     assert_eq!((outcome.blocks.len(), outcome.failure), (4, None));
     for (notice, name) in outcome.notices.iter().zip(["z.xz", "z.zst"]) {
-        assert!(notice.ends_with(&format!("{name}: its compressed data needs a larger window than is read")), "{notice}");
+        assert!(
+            notice.ends_with(&format!("{name}: its compressed data needs a larger window than is read")),
+            "{notice}"
+        );
     }
     assert_eq!(outcome.notices.len(), 2);
 }

@@ -60,7 +60,11 @@ fn contents_with_a_place_are_looked_for_in_each_segment_and_at_the_start_of_the_
     let records: [&[u8]; 4] = [b"    HELLO", b"    BAD one", b"    ok", b"    BAD two"];
     check("tcp any any -> any any (content:\"BAD\"; depth:8;", &records, 2);
     check("tcp any any -> any any (content:\"BAD\"; offset:4; depth:3;", &records, 2);
-    check("tcp any any -> any any (flow:established,to_server; content:\"    \"; startswith; content:\"BAD\";", &records, 2);
+    check(
+        "tcp any any -> any any (flow:established,to_server; content:\"    \"; startswith; content:\"BAD\";",
+        &records,
+        2,
+    );
     check("ip any any -> any any (content:\"BAD\"; depth:8; content:\"two\"; distance:1; within:3;", &records, 1);
     check("tcp any any -> any any (content:!\"B\"; offset:4; depth:1; pcre:\"/^ +[a-z]/\";", &records, 1);
     // In the stream, also where it is cut; and once for one packet.
@@ -119,12 +123,9 @@ fn connections_joined_midway_are_read_or_not() {
     frames.drain(..3);
     // The next connection between the same ports is seen from its start. Its bytes were read before, at those places.
     let next = connection(&[b"evil"]);
-    for (midstream, expected, both) in [
-        ("yes", &[1, 2, 4, 3, 1, 2, 4][..], 8),
-        ("no", &[4, 4], 5),
-        ("pass", &[], 3),
-        ("drop", &[], 3),
-    ] {
+    for (midstream, expected, both) in
+        [("yes", &[1, 2, 4, 3, 1, 2, 4][..], 8), ("no", &[4, 4], 5), ("pass", &[], 3), ("drop", &[], 3)]
+    {
         let given = [("midstream", midstream)];
         assert_eq!(alerts(&run_with(rules, &frames, &given)), expected, "{midstream}");
         let all = [&frames[..], &next].concat();

@@ -145,9 +145,8 @@ impl Connection {
 
     /// Computes [`calm`](Connection::calm).
     pub fn calm_down(&mut self) {
-        let quiet = self.phase == Phase::Open
-            && self.successor.is_none()
-            && self.directions.iter().all(|it| it.is_quiet());
+        let quiet =
+            self.phase == Phase::Open && self.successor.is_none() && self.directions.iter().all(|it| it.is_quiet());
         let [client, server] = &self.directions;
         let begun =
             |direction: &Direction| direction.start == Start::Known && (direction.confirmed || direction.has_data());

@@ -357,15 +357,11 @@ impl Assembler {
     /// Gives up every hole of a direction that the other side has acknowledged, and turns that waited for long enough.
     pub(super) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         while let Some(hole_end) = self.held.first(lane(slot, side))
-            && self
-                .table
-                .get(slot)
-                .map(|connection| &connection.directions[side])
-                .is_some_and(|own| {
-                    let waited = cx.now.saturating_sub(own.hole_since) >= self.settings.gap_wait;
-                    let is_due = if hole_end == own.next { waited } else { own.acked >= hole_end };
-                    is_due && !own.syn_data
-                })
+            && self.table.get(slot).map(|connection| &connection.directions[side]).is_some_and(|own| {
+                let waited = cx.now.saturating_sub(own.hole_since) >= self.settings.gap_wait;
+                let is_due = if hole_end == own.next { waited } else { own.acked >= hole_end };
+                is_due && !own.syn_data
+            })
         {
             self.give_up(slot, side, cx);
         }

@@ -136,7 +136,8 @@ impl Shape {
                 Some(("dest", end)) => schema.field(&format!("src_{end}")),
                 _ => None,
             };
-            let is_of_response = ["http_content_type", "content_encoding", "filename"].iter().any(|end| own(end) == field.name);
+            let is_of_response =
+                ["http_content_type", "content_encoding", "filename"].iter().any(|end| own(end) == field.name);
             Source { name: field.name, place, turned: other.unwrap_or(place), is_of_response }
         };
         let fields = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
