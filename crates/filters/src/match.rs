@@ -56,7 +56,7 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
         Example { request: "pcap brotli.pcap | http | match promos pass=rest | json", output: PROMOS_MESSAGE },
     ]);
 
-const PROMOS_MESSAGE: &str = r#"{"timestamp":"2022-11-16T15:59:18.822459000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","status":200,"http_content_type":"application/json","content_encoding":"br","length":1743,"state":"complete"}}
+const PROMOS_MESSAGE: &str = r#"{"timestamp":"2022-11-16T15:59:18.822459000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","status":200,"http_content_type":"application/json","content_encoding":"br","filename":"f.txt","length":1743,"state":"complete"}}
 "#;
 
 /// Limit of all texts and expressions together, in bytes.
