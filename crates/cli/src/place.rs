@@ -53,7 +53,7 @@ impl PlaceArgs {
 
     fn place(&self) -> Place {
         // `--local` is no conflict with the variable, which clap would take for `--daemon`.
-        let named = || std::env::var_os("STREAMLINE_DAEMON").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let named = || std::env::var_os(socket::net::DAEMON).filter(|path| !path.is_empty()).map(PathBuf::from);
         match self.local {
             true => Place::Here,
             false => self.daemon.clone().or_else(named).map_or(Place::Anywhere, Place::Daemon),

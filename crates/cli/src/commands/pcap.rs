@@ -79,7 +79,7 @@ fn prepare(args: &Args) -> Result<Command, CommandError> {
     command.env("STREAMLINE_PCAP", if args.plain == "none" { "" } else { &args.plain });
     if let Some(daemon) = &args.daemon {
         let daemon = std::path::absolute(daemon).unwrap_or_else(|_| daemon.clone());
-        command.env("STREAMLINE_DAEMON", daemon);
+        command.env(socket::net::DAEMON, daemon);
     }
     Ok(command)
 }

@@ -112,21 +112,27 @@ pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
 /// Is it an ELF program without a loader? `head` is the beginning of the file. No for scripts and unknown formats.
 fn is_static(head: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
-    let number = |at: usize, bytes: usize| -> Option<usize> {
-        let field = head.get(at..at.checked_add(bytes)?)?;
-        Some(field.iter().rev().fold(0usize, |number, byte| number.wrapping_shl(8) | usize::from(*byte)))
-    };
-    let wide = match head {
-        // 32 or 64 bits, little-endian. Other files are taken for dynamic.
-        [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1, ..] => *class == 2,
-        _ => return false,
-    };
+    let number = |at: usize, bytes: usize| Some(little_endian(head.get(at..at.checked_add(bytes)?)?));
+    // Files of other kinds are taken for dynamic.
+    let Some(wide) = is_wide(head) else { return false };
     let layout = if wide { [(32, 8), (54, 2), (56, 2)] } else { [(28, 4), (42, 2), (44, 2)] };
     let [Some(first), Some(bytes), Some(count)] = layout.map(|(at, bytes)| number(at, bytes)) else { return false };
     let kinds = (0..count).map(|index| number(first.saturating_add(index.saturating_mul(bytes)), 4));
     let mut kinds = kinds.peekable();
     // If the table of segments is not within `head`, take the program for dynamic.
     kinds.peek().is_some_and(Option::is_some) && !kinds.any(|kind| kind.is_none_or(|kind| kind == PT_INTERP as usize))
+}
+
+/// Has a little-endian ELF program 64 bits? `None`: another file. `head` is the beginning of the file.
+fn is_wide(head: &[u8]) -> Option<bool> {
+    match head {
+        [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1, ..] => Some(*class == 2),
+        _ => None,
+    }
+}
+
+fn little_endian(field: &[u8]) -> usize {
+    field.iter().rev().fold(0, |number: usize, byte| number.wrapping_shl(8) | usize::from(*byte))
 }
 
 /// Does Go's runtime make this program's system calls? They go past every preloaded library.
@@ -148,13 +154,8 @@ const NAMES: usize = 1 << 20;
 
 /// The names of a little-endian ELF program's sections, each ended by a zero. `read`: bytes of the file, from an offset.
 fn section_names(read: &dyn Fn(usize, usize) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
-    let number = |at: usize, bytes: usize| -> Option<usize> {
-        Some(read(at, bytes)?.iter().rev().fold(0usize, |number, byte| number.wrapping_shl(8) | usize::from(*byte)))
-    };
-    let wide = match read(0, 6)?[..] {
-        [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1] => class == 2,
-        _ => return None,
-    };
+    let number = |at: usize, bytes: usize| Some(little_endian(&read(at, bytes)?));
+    let wide = is_wide(&read(0, 6)?)?;
     let header = if wide { [(40, 8), (58, 2), (62, 2)] } else { [(32, 4), (46, 2), (50, 2)] };
     let [Some(first), Some(bytes), Some(index)] = header.map(|(at, bytes)| number(at, bytes)) else { return None };
     let names = first.checked_add(index.checked_mul(bytes)?)?;

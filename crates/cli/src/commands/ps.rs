@@ -28,7 +28,7 @@ use streamline::running::place::Id;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
     /// One JSON document

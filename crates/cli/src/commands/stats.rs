@@ -25,7 +25,7 @@ pub(crate) struct Args {
     devices: Vec<String>,
 
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
     /// Also counters that are 0

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     kept: Option<String>,
 
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     count: Option<u64>,
 
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
     /// Miss nothing: the request waits for this reader, for a second at most; then it is overtaken

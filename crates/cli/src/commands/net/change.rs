@@ -88,7 +88,7 @@ struct PrefixArgs {
 #[derive(clap::Args)]
 struct DaemonArg {
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 }
 

@@ -81,7 +81,7 @@ enum Action {
 #[derive(clap::Args)]
 struct Asking {
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = ::socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
     /// One JSON document

@@ -42,7 +42,7 @@ pub(super) struct Args {
     policy: Option<PathBuf>,
 
     /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = "STREAMLINE_DAEMON", default_value = capture::protocol::SOCKET)]
+    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
     /// The program and its arguments
