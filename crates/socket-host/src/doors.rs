@@ -11,10 +11,9 @@ use rustix::net::{
     AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getpeername, getsockname, ipproto,
 };
 use socket::net::{Options, TcpListener, TcpStream};
-use socket_calls::{NOWHERE, Setting};
+use socket_calls::NOWHERE;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 /// The address of an interface, at which a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,26 +171,4 @@ pub(crate) fn is_shut(error: &io::Error) -> bool {
 
 fn address_of(address: Option<SocketAddrAny>) -> SocketAddr {
     address.and_then(|address| address.try_into().ok()).unwrap_or(NOWHERE)
-}
-
-/// Gives a connection of the kernel the options of its listening socket. One that has ended does not need them.
-pub(crate) fn apply(socket: &OwnedFd, settings: &Settings, is_ipv6: bool) {
-    let idle = u64::try_from(settings.get(Setting::KeepIdle)).unwrap_or(0);
-    let _ = sockopt::set_tcp_nodelay(socket, settings.is_on(Setting::NoDelay));
-    let _ = sockopt::set_tcp_cork(socket, settings.is_on(Setting::Cork));
-    let _ = sockopt::set_socket_keepalive(socket, settings.is_on(Setting::KeepAlive));
-    let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle));
-    if let Ok(linger) = u64::try_from(settings.get(Setting::Linger)) {
-        let _ = sockopt::set_socket_linger(socket, Some(Duration::from_millis(linger)));
-    }
-    let marks = settings.marks(true);
-    if let (Some(class), Some(hops)) = (marks.class, marks.hops) {
-        let _ = sockopt::set_ip_tos(socket, class);
-        let _ = sockopt::set_ip_ttl(socket, hops.into());
-    }
-    if is_ipv6 {
-        let marks = settings.marks(false);
-        let _ = sockopt::set_ipv6_tclass(socket, marks.class.unwrap_or(0).into());
-        let _ = sockopt::set_ipv6_unicast_hops(socket, marks.hops);
-    }
 }

@@ -656,7 +656,7 @@ impl Host {
         }
     }
 
-    /// Passes a port's held connection to the first of its sockets that has room. `false`: none has.
+    /// Passes a port's held connection to the first of its sockets that has room. `false`: every socket is full.
     fn pass(&mut self, number: u64) -> bool {
         let members = self.ports.get(&number).map_or(0, |port| port.members.len());
         for _ in 0..members {
@@ -735,7 +735,7 @@ impl Came {
         };
         match self {
             Came::Kernel { socket, own, peer } => {
-                doors::apply(&socket, settings, own.is_ipv6());
+                settings.apply_to_kernel(&socket, own.is_ipv6());
                 match announce(own, peer, &socket) {
                     Err(errno) if crate::ends::is_later(errno) => Passed::Later(Came::Kernel { socket, own, peer }),
                     _ => Passed::Done(None),

@@ -1,5 +1,7 @@
 //! Options of a socket: kept from its first state to its last, and passed on to the connections that it accepts.
 
+use rustix::fd::OwnedFd;
+use rustix::net::sockopt;
 use socket::Marks;
 use socket::net::TcpStream;
 use socket_calls::Setting;
@@ -61,6 +63,28 @@ impl Settings {
         let _ = stream.set_linger(linger.map(Duration::from_millis));
         let is_ipv4 = stream.local_addr().is_ok_and(|local| local.is_ipv4());
         let _ = stream.set_marks(self.marks(is_ipv4));
+    }
+
+    /// Sets the options of a connection of the kernel. One that has ended does not need them.
+    pub(crate) fn apply_to_kernel(&self, socket: &OwnedFd, is_ipv6: bool) {
+        let idle = u64::try_from(self.get(Setting::KeepIdle)).unwrap_or(0);
+        let _ = sockopt::set_tcp_nodelay(socket, self.is_on(Setting::NoDelay));
+        let _ = sockopt::set_tcp_cork(socket, self.is_on(Setting::Cork));
+        let _ = sockopt::set_socket_keepalive(socket, self.is_on(Setting::KeepAlive));
+        let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle));
+        if let Ok(linger) = u64::try_from(self.get(Setting::Linger)) {
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::from_millis(linger)));
+        }
+        let marks = self.marks(true);
+        if let (Some(class), Some(hops)) = (marks.class, marks.hops) {
+            let _ = sockopt::set_ip_tos(socket, class);
+            let _ = sockopt::set_ip_ttl(socket, hops.into());
+        }
+        if is_ipv6 {
+            let marks = self.marks(false);
+            let _ = sockopt::set_ipv6_tclass(socket, marks.class.unwrap_or(0).into());
+            let _ = sockopt::set_ipv6_unicast_hops(socket, marks.hops);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) enum End {
     Other,
     /// A kernel socket for TCP or UDP over IPv4 or IPv6.
     Kernel { is_stream: bool, is_v6: bool },
-    /// A TCP socket with an address, and nothing else yet.
+    /// A TCP socket that has an address; it neither listens nor connects yet.
     Bound,
     /// The bytes of one connection.
     Stream,

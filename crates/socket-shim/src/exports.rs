@@ -758,7 +758,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// Has the message ancillary data, which say how to send it (`IP_PKTINFO`, `UDP_SEGMENT`)? A flow does none of that.
+/// Does the message carry ancillary data that say how to send it (`IP_PKTINFO`, `UDP_SEGMENT`)? Flows take none.
 fn has_orders(message: &msghdr) -> bool {
     !message.msg_control.is_null() && message.msg_controllen > 0
 }

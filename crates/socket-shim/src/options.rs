@@ -64,14 +64,18 @@ const OF_THE_END: [c_int; 13] = [
     libc::SO_COOKIE,
 ];
 
-/// The time limits with 64 bits of seconds (socket(7)).
+/// Time stamps and time limits with 64 bits of seconds (socket(7)).
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 
 /// Options that add ancillary data to datagrams, or need it. No flow does. A program sets most of them before its socket
 /// has an address, so a kernel socket that may become a flow does not get them either.
-const ANCILLARY: [(c_int, &[c_int]); 4] = [
-    (libc::SOL_SOCKET, &[libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, libc::SO_TIMESTAMPING, 63, 64, 65]),
+const ANCILLARY: [(c_int, &[c_int]); 5] = [
+    (libc::SOL_SOCKET, &[libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS, libc::SO_TIMESTAMPING]),
+    (libc::SOL_SOCKET, &[SO_TIMESTAMP_NEW, SO_TIMESTAMPNS_NEW, SO_TIMESTAMPING_NEW]),
     (libc::IPPROTO_IP, &[libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS, libc::IP_RECVERR]),
     (libc::IPPROTO_IPV6, &[libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS, libc::IPV6_RECVERR]),
     (libc::IPPROTO_UDP, &[libc::UDP_SEGMENT, libc::UDP_GRO]),
@@ -203,7 +207,7 @@ pub(crate) unsafe fn set(
         }
         // Too late, as in the kernel: the socket has an address.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) if is_v6(fd) => fail(libc::EINVAL),
-        // None are sent.
+        // A flow sends no options of IP.
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if length == 0 => 0,
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) if given == Some(libc::IP_PMTUDISC_DO) => 0,
         (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) if given == Some(libc::IP_PMTUDISC_DO) && is_v6(fd) => 0,
