@@ -222,8 +222,8 @@ impl Decap {
         self.shows_outer = true;
     }
 
-    /// The packets of the last frame but for the innermost, outermost first, with [`Decap::show_outer`]. A frame that
-    /// carries its packet below IP is none.
+    /// The packets of the last frame without the innermost one, outermost first; empty without [`Decap::show_outer`]. A
+    /// frame that carries its packet below IP is not among them.
     pub(crate) fn outer(&self) -> &[Outer] {
         &self.outer
     }

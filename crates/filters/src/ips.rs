@@ -129,7 +129,7 @@ struct Ips {
     /// Blocks of the current batch that are finished, one bit each.
     dealt_with: u64,
     row: RowWriter,
-    /// What is to be said of the rules that were left out.
+    /// The notice about rules that were left out, until it is given.
     left_out: Option<String>,
 }
 

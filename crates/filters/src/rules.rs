@@ -216,7 +216,7 @@ fn named(mistake: &Mistake) -> String {
     }
 }
 
-/// Reads a file, and nothing else: a FIFO would be waited for, and some devices have no end.
+/// Reads a regular file. A FIFO or a device is an error: the one blocks, the other may have no end.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     use rustix::fs::{FileType, Mode, OFlags};
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
@@ -285,7 +285,7 @@ struct Rules {
     links: Links,
     /// Bit `n`: block `n` of the current batch was inspected.
     dealt_with: u64,
-    /// What is to be said of the rules that were left out.
+    /// The notice about rules that were left out, until it is given.
     left_out: Option<String>,
     reloaded: Reloaded,
 }

@@ -180,7 +180,7 @@ impl Fragments {
             protocol: (frame.version == 4).then_some(fragment.protocol),
         };
         if self.meets_split(key, outside) {
-            cx.count("fragments of one packet in and out of a tunnel", 1);
+            cx.count(super::SPLIT, 1);
             self.is_split = true;
         }
         let end = start + len;

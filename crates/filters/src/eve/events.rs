@@ -233,8 +233,7 @@ fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
     writer.text("app_proto", row.schema().name);
     // The name that the message gives its body, else the path that was asked for.
     let path = || row.text("http.url")?.split(|byte| matches!(byte, b'?' | b'#')).next();
-    let name = file.text("filename").filter(|name| !name.is_empty()).or_else(path);
-    if let Some(name) = name.filter(|name| !name.is_empty()) {
+    if let Some(name) = file.text("filename").or_else(path).filter(|name| !name.is_empty()) {
         writer.text("fileinfo.filename", name);
     }
     writer.flag("fileinfo.gaps", file.number("missing").is_some_and(|missing| missing > 0));

@@ -107,13 +107,13 @@ impl<'a> Head<'a> {
                 self.content_encoding.get_or_insert(value);
                 self.codings(value, |head, coding| head.content.push(coding));
             }
-            19 if is(b"content-disposition") => drop(self.disposition.get_or_insert(value)),
             17 if is(b"transfer-encoding") => self.codings(value, |head, coding| {
                 // No receiver knows such a coding, so no sender can use it; browsers ignore it.
                 if coding != Coding::Unknown {
                     head.transfer.push(coding);
                 }
             }),
+            19 if is(b"content-disposition") => drop(self.disposition.get_or_insert(value)),
             _ => {}
         }
     }

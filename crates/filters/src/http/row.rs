@@ -55,7 +55,8 @@ pub(super) fn give_row(
     text("http.content_encoding", head.content_encoding);
     text("http.http_user_agent", head.user_agent);
     text("http.http_refer", head.referer);
-    text("http.filename", head.disposition.and_then(|value| parameter(value, b"filename")).as_deref());
+    let name = head.disposition.and_then(|value| parameter(value, b"filename"));
+    text("http.filename", name.as_deref().filter(|name| !name.is_empty()));
     if let Some(status) = status {
         row.number("http.status", u64::from(status));
     }

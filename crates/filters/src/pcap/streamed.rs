@@ -110,7 +110,7 @@ impl Streamed {
         }
     }
 
-    /// Reads a piece of what follows the end of the capture.
+    /// Reads a piece of the bytes behind the end of the capture, for damage in the compressed data.
     fn read_rest(&mut self) -> Step {
         if let (false, Stage::Known(input)) = (self.ended, &mut self.stage) {
             match input.read(&mut vec![0; CHUNK_BYTES]) {

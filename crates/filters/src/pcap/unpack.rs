@@ -3,7 +3,7 @@
 //! Windows are bounded, so that a few bytes do not ask for much memory: those of Zstandard by 8 MiB (RFC 9659), those of
 //! xz by 64 MiB, as of its preset -9. The formats bound those of the others: 32 KiB, 900 kB and 8 MiB.
 //!
-//! What was decoded before damage is given first. Damage is an error of a kind that [`is_damage`] knows.
+//! The bytes decoded before damage are given first. Damage is an error of a kind that [`is_damage`] knows.
 
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
@@ -171,7 +171,7 @@ impl<F: Frame> Read for Frames<F> {
 struct Zstd {
     decoder: ZstdDecoder,
     input: Input,
-    /// Given when all that was decoded before it was given.
+    /// Given behind all bytes that were decoded before it.
     failure: Option<FrameDecoderError>,
 }
 

@@ -4,7 +4,7 @@ use filter::prelude::*;
 
 const WORDS: [&str; 4] = ["yes", "no", "pass", "drop"];
 
-/// What becomes of them?
+/// The parameter.
 pub(crate) const MIDSTREAM: Param = Param::new(
     "midstream",
     ParamType::Choice(&WORDS),

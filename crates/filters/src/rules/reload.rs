@@ -79,7 +79,7 @@ impl Reloaded {
         if self.thread.is_some() { cx.now.saturating_add(LOOK.as_nanos() as u64) } else { u64::MAX }
     }
 
-    /// Applies and reports reloaded rules. `left_out`: what is to be said of rules left out, until it is said.
+    /// Applies and reports reloaded rules. `left_out`: the notice about rules left out, until it is given.
     pub fn apply(
         &mut self,
         name: &str,
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(outcome.notices.iter().filter(|said| said.contains("has ended")).count(), 1);
     }
 
-    /// What the thread put down after the file was changed so.
+    /// The result of the thread after this change of the file.
     fn after(change: impl FnOnce(&std::path::Path)) -> Result<usize, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rules");

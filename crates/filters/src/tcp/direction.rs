@@ -152,7 +152,7 @@ impl Direction {
         self.next.max(self.fin.map_or(0, |fin| fin + 1))
     }
 
-    /// Does nothing wait, nor an end come?
+    /// Is nothing held, no urgent byte awaited and no FIN seen?
     pub fn is_quiet(&self) -> bool {
         self.fin.is_none() && self.held == 0 && self.doubtful == 0 && self.urgent < self.next.max(1)
     }

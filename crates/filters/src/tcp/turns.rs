@@ -1,7 +1,7 @@
 //! The order of the two directions of a connection. Data that acknowledges bytes of the other direction was sent after
 //! these had come, so it is given after them, in whatever order the capture has both. It waits as held data does: at
-//! most `gap_wait`, as far as there is room. A filter between the ends (without doubts) has let its frame pass and must
-//! judge it, so there nothing waits.
+//! most `gap_wait`, as far as there is room. A filter between the ends (without doubts) has to judge each frame as it
+//! passes, so its data does not wait.
 
 use super::assembler::Assembler;
 use super::direction::is_near;
@@ -58,7 +58,7 @@ impl Assembler {
         let Some(connection) = self.table.get_mut(slot).filter(|_| self.settings.doubts) else { return false };
         let (own, other) = connection.sides(side);
         let wanted = other.position(segment.acknowledgment).min(other.fin.unwrap_or(u64::MAX));
-        // What is sent again acknowledges more than its first copy did.
+        // A retransmission acknowledges more than the first copy did.
         let is_ahead = segment.flags.ack() && other.heard && start >= own.acked;
         if is_ahead && self.turns.is_missing(lane, wanted, other.next) && is_near(other.ahead(segment.acknowledgment)) {
             if self.turns.waiting.len() < self.settings.held {
@@ -107,7 +107,7 @@ impl Assembler {
         self.held.first(lane) == Some(next) && self.turns.end(lane) > next
     }
 
-    /// Waits no longer for what the next data of a direction acknowledges.
+    /// Ends the wait of a direction's next data for the bytes that it acknowledges.
     pub(super) fn skip_turn(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let lane = lane(slot, side);
         if let Some((_, wanted)) = self.turns.first(lane) {

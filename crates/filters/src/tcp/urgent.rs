@@ -55,12 +55,15 @@ impl Assembler {
         piece: &Piece,
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
+        if self.settings.urgent == Urgent::Inline {
+            return Ok(());
+        }
         let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
         let own = &mut connection.directions[side];
         let points = segment.flags.intersects(TcpFlags::URG);
         // Linux looks at a segment no more where its last byte was acknowledged long ago, nor at the first SYN.
         let is_met = points || own.urgent > 0;
-        if self.settings.urgent == Urgent::Inline || !is_met || segment.is_first_syn() || piece.end < own.acked {
+        if !is_met || segment.is_first_syn() || piece.end < own.acked {
             return Ok(());
         }
         let first = piece.start - u64::from(segment.flags.syn());
@@ -73,7 +76,7 @@ impl Assembler {
                 return Err(UNSURE);
             }
         }
-        // What was given was read. A pointer still waits where its byte is ahead.
+        // The program has read the bytes that were given. A pointer to a byte behind them still waits.
         let waits = own.urgent >= own.next;
         if at >= own.next && (!waits || at > own.urgent) {
             cx.count("urgent bytes", 1);

@@ -1,4 +1,4 @@
-//! What is in tunnels in part, or in more of them than are opened.
+//! Streams and fragments that are in a tunnel in part, and packets in more tunnels than are opened.
 
 use super::*;
 use base::limits::DECAP_DEPTH;
@@ -13,7 +13,7 @@ fn in_tunnels(frame: &[u8], count: usize, end: u8) -> Vec<u8> {
     (0..count).fold(frame.to_vec(), |inner, _| outer(inner))
 }
 
-/// Puts the last frames of a conversation into so many tunnels each, the last one first.
+/// Puts the last frames of a conversation into tunnels, the last frame first: `tunnels` has a number of tunnels for each.
 fn wrap(conversation: &mut Conversation, tunnels: &[(usize, u8)]) {
     for (frame, (count, end)) in conversation.frames.iter_mut().rev().zip(tunnels) {
         frame.1 = in_tunnels(&frame.1, *count, *end);
