@@ -249,7 +249,7 @@ impl Pcre {
         }
     }
 
-    /// What the first group of the first match captures.
+    /// The bytes that the first group of the first match captures.
     pub fn first_group<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match &self.machine {
             Machine::Linear(linear) => {

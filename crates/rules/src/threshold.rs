@@ -66,9 +66,8 @@ impl Threshold {
         Threshold::of_words(option.name.text, kind, value, &value.split(',')).map(Some)
     }
 
-    /// Reads the words of `value`. `kind`: the one that `name` implies; `None`: a word says it.
-    pub fn of_words(name: &str, mut kind: Option<Kind>, value: Word<'_>, words: &[Word<'_>]) -> Read<Threshold> {
-        let keyword = name;
+    /// Reads the words of `value`. `kind`: the one that `keyword` implies; `None`: a word says it.
+    pub fn of_words(keyword: &str, mut kind: Option<Kind>, value: Word<'_>, words: &[Word<'_>]) -> Read<Threshold> {
         let (is_typed, filter) = (kind.is_none(), kind == Some(Kind::Filter));
         let (mut track, mut count, mut seconds, mut multiplier, mut unique) = (None, None, None, None, None);
         for word in words {

@@ -112,7 +112,7 @@ fn suppress(value: Word<'_>, words: &[Word<'_>], variables: &Variables) -> Read<
     match (sides, hosts) {
         (None, None) => Ok(None),
         (Some((source, target)), Some(hosts)) => Ok(Some(Suppress { source, target, hosts })),
-        _ => value.wrong("suppress has track and ip, or none of both"),
+        _ => value.wrong("suppress takes track and ip together, or neither"),
     }
 }
 

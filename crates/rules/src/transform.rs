@@ -128,7 +128,7 @@ impl Transform {
         }
     }
 
-    /// Converts `from` to `to`. `false`: there is nothing to inspect.
+    /// Converts `from` to `to`. `false`: the transform gives no buffer to inspect.
     pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) -> bool {
         to.clear();
         match self {
