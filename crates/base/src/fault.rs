@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn the_system_log_gets_one_line() {
-        let folder = std::env::temp_dir().join(format!("streamline-log-{}", std::process::id()));
-        let reader = UnixDatagram::bind(&folder).unwrap();
-        log(&folder, "streamline: a line");
+        let socket = std::env::temp_dir().join(format!("streamline-log-{}", std::process::id()));
+        let reader = UnixDatagram::bind(&socket).unwrap();
+        log(&socket, "streamline: a line");
         let mut line = [0; 64];
         let count = reader.recv(&mut line).unwrap();
-        std::fs::remove_file(&folder).unwrap();
+        std::fs::remove_file(&socket).unwrap();
         assert_eq!(&line[..count], b"<27>streamline: a line");
-        log(&folder, "to nobody");
+        log(&socket, "to nobody");
     }
 }

@@ -161,7 +161,7 @@ impl Lender {
         self.lend(rings, &copy, loans)
     }
 
-    /// Lends the map of a file anew if the file has grown. Gives the length of the lent map; `None` for other segments.
+    /// Lends the longer map of a file that has grown. Gives the length of the lent map, in bytes; `None` for other segments.
     fn lend_growth(&mut self, rings: &BlockTable, serial: u64, loans: &mut Loans) -> Option<u64> {
         let known = self.segments.iter_mut().find(|known| known.serial == serial)?;
         let (lent, file) = (known.file.as_mut()?, rings.shared_file(known.id)?);

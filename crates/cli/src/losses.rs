@@ -39,8 +39,8 @@ fn emptied(report: &Report) -> Option<String> {
     (number > 0).then(|| format!("{} {what} bytes were gone", grouped(number)))
 }
 
-/// What sources could not read, or not to its end, one line for each. They were told as they came, but for those that
-/// `-q` kept back.
+/// The inputs that sources could not read, or not to their end, one line for each. Without `-q` a warning has named each
+/// when it came.
 pub(crate) fn left_out<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for node in reports.flat_map(|report| &report.nodes) {

@@ -239,7 +239,7 @@ fn what_a_run_measures_is_what_the_next_one_goes_by() {
     assert!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).is_ok());
 }
 
-/// Runs a request under a limit, an option of `prlimit`, as a user to whom limits apply.
+/// Runs a request as a user without rights. `limit`: an option of `prlimit`.
 fn limited(limit: &str, request: &str) -> Output {
     let mut command = Command::new("prlimit");
     command.args([limit, PROGRAM, "run", "-q", request]);

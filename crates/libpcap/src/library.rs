@@ -149,7 +149,7 @@ impl Libpcap {
         // SAFETY: the path ends with a NUL and is only read; the buffer has the size that pcap.h asks for. Gives a handle
         // that this code has to close, or null with a text in the buffer.
         let handle = unsafe { (self.open_offline)(path.as_ptr(), error.as_mut_ptr()) };
-        // Until here: to open a pipe that nobody writes to waits for somebody who does.
+        // The writer stays until here: opening a pipe without one blocks.
         drop(write);
         if handle.is_null() {
             // SAFETY: the library has written a string that ends with a NUL, or left the zeros.

@@ -471,7 +471,7 @@ impl Handle {
         }
     }
 
-    /// What the daemon itself knows of the interface, while its process does not answer.
+    /// The state of an interface whose process does not answer, as far as the daemon knows it.
     fn silent(&self) -> InterfaceState {
         let (open, routes) = (self.process.open(), self.process.routes());
         InterfaceState {

@@ -26,7 +26,7 @@ fn tagged(frame: &[u8]) -> Vec<u8> {
     [&frame[..12], &[0x81, 0, 0xe0, 0], &frame[12..]].concat()
 }
 
-/// The frame's packet in IP, so many times.
+/// The frame's packet in `count` tunnels of IP.
 fn in_tunnels(frame: &[u8], count: usize) -> Vec<u8> {
     (0..count).fold(frame.to_vec(), |inner, _| {
         let mut outer = packet([10, 9, 1, 1], [10, 9, 1, 2], 1, 0, &inner[14..]);

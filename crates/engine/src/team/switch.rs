@@ -263,7 +263,7 @@ impl Worker {
         }
         let before = Before { layout: std::mem::take(&mut team.layout), workers, pairs };
         let Replacement { plan, parts, copies, done, .. } = next;
-        // Where it fails, the stages before are gone: nothing is left to run.
+        // A failure ends the run: the stages before it have been taken apart.
         let fails = match Team::assemble_beside(&plan, &Stages::of(&plan), parts, copies, Some(before)) {
             Ok(worker) => {
                 *self = worker;
