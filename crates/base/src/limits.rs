@@ -213,8 +213,9 @@ pub const HTTP_METHOD_BYTES: usize = 24;
 /// Bytes in which `http` looks for a start line in a direction that has shown none yet.
 pub const HTTP_SEEK_BYTES: usize = 64 << 10;
 
-/// Most codings of one HTTP message, one on top of the other; further ones are left as they are.
-pub const HTTP_CODINGS: usize = 4;
+/// Most codings of one HTTP message, one on top of the other; further ones are left as they are. Browsers have no bound,
+/// curl undoes five.
+pub const HTTP_CODINGS: usize = 8;
 
 /// Bytes kept of an HTTP connection's requests without a response; responses to further ones come without their
 /// request.

@@ -104,6 +104,9 @@ impl Body {
             gap: 0,
             decoded_bytes: 0,
         };
+        if head.transfer.over || head.content.over {
+            exit.count_unseen("bodies in more codings than are undone");
+        }
         // Transfer codings were applied last.
         let content = if exit.decodes { head.content } else { Codings::default() };
         let outermost_first = head.transfer.list().iter().rev().chain(content.list().iter().rev()).flatten();
@@ -173,7 +176,7 @@ impl Body {
                         used
                     }
                     Next::Broken(used) => {
-                        exit.count("chunk sizes that are none", 1);
+                        exit.count_unseen("chunk sizes that are none");
                         (self.end, self.truncated) = (End::Broken, true);
                         used
                     }
@@ -238,7 +241,7 @@ impl Body {
             let decoder = Decoder::new(&known[..count], bytes, &mut exit.shared.inflaters);
             self.content = Content::Decoding(Box::new(decoder));
         } else {
-            exit.count("bodies not decoded for want of memory", 1);
+            exit.count_unseen("bodies not decoded for want of memory");
             self.content = Content::Cut("body over memory");
         }
     }
@@ -272,7 +275,7 @@ impl Body {
             let left = exit.shared.decoded_max.saturating_sub(self.decoded_bytes);
             let room = DECODED_BLOCK_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX));
             if room == 0 {
-                exit.count("bodies cut at decoded-max", 1);
+                exit.count_unseen("bodies cut at decoded-max");
                 return self.cut_off("body over decoded-max", data, exit);
             }
             let rest = &data[used..];
@@ -294,7 +297,7 @@ impl Body {
                     return self.stop_decoding(true, data, exit);
                 }
                 Then::Budget => {
-                    exit.count("bodies cut at max-ratio", 1);
+                    exit.count_unseen("bodies cut at max-ratio");
                     return self.cut_off("body over max-ratio", data, exit);
                 }
             }

@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) raw_heads: bool,
     /// For each of these heads, the number of the request that it is or answers.
     pub(crate) requests: VecDeque<Option<u64>>,
+    /// Bytes came that may be part of a message and are in none, or a body is not decoded to its end.
+    pub(crate) unseen: bool,
     /// Maximum decoded bytes of one message.
     pub(super) decoded_max: u64,
     /// Maximum decoded bytes for each coded byte, beyond the free ones.
@@ -43,6 +45,7 @@ impl Shared {
             decode,
             raw_heads: false,
             requests: VecDeque::new(),
+            unseen: false,
             decoded_max,
             max_ratio,
             spent: Spent::default(),
@@ -202,6 +205,12 @@ impl<'a> Exit<'a> {
 
     pub(super) fn count(&mut self, event: &'static str, count: u64) {
         self.counters.events.add(event, count);
+    }
+
+    /// Counts an event that leaves part of a message unread.
+    pub(super) fn count_unseen(&mut self, event: &'static str) {
+        self.count(event, 1);
+        self.shared.unseen = true;
     }
 
     /// Counts the current block as dropped.

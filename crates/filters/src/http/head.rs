@@ -26,6 +26,8 @@ pub(super) enum Coding {
 pub(super) struct Codings {
     list: [Option<Coding>; HTTP_CODINGS],
     count: usize,
+    /// There were more codings than the list has room for.
+    pub(super) over: bool,
 }
 
 impl Codings {
@@ -36,7 +38,7 @@ impl Codings {
     /// Adds a coding. When the list is full, the codings so far become one unknown coding.
     pub(super) fn push(&mut self, coding: Coding) {
         if self.count == HTTP_CODINGS {
-            (self.list[0], self.count) = (Some(Coding::Unknown), 1);
+            (self.list[0], self.count, self.over) = (Some(Coding::Unknown), 1, true);
         }
         self.list[self.count] = Some(coding);
         self.count += 1;

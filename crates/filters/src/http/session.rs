@@ -14,7 +14,7 @@ use super::head::{Head, host_name};
 use super::row::give_row;
 use super::side::{Phase, Side};
 use super::socks::{Read, Socks};
-use super::start::{EmptyLine, StartLine, is_status_line, may_begin, start_line};
+use super::start::{EmptyLine, StartLine, is_status_line, may_answer, may_begin, start_line};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
@@ -352,7 +352,9 @@ impl Session {
             return blank;
         }
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES)];
-        if !may_begin(bytes) {
+        // Rules know which side answers.
+        let fits = if exit.shared.raw_heads && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
+        if !fits {
             self.no_start(block.class, exit);
             return 0;
         }
@@ -414,7 +416,7 @@ impl Session {
     /// Appends a copy of `bytes` to `head`; `false` if memory is short.
     fn append_head_copy(&mut self, class: Class, bytes: &[u8], exit: &mut Exit<'_>) -> bool {
         if !exit.shared.charge(bytes.len()) {
-            exit.count("heads not read for want of memory", 1);
+            exit.count_unseen("heads not read for want of memory");
             self.give_up_head(class, exit);
             return false;
         }
@@ -432,9 +434,11 @@ impl Session {
             return;
         }
         if this.line_whole {
-            exit.count("heads too long", 1);
+            exit.count_unseen("heads too long");
             self.give_up_head(class, exit);
         } else {
+            // It may be a start line, and is not read.
+            exit.shared.unseen = true;
             this.drop_head(exit);
             self.no_start(class, exit);
         }
@@ -474,7 +478,7 @@ impl Session {
             this.gone(exit);
         } else if this.confirmed || this.lost || peer.confirmed || midstream() {
             if this.confirmed && !this.lost {
-                exit.count("places where a start line should be", 1);
+                exit.count_unseen("places where a start line should be");
             }
             (this.lost, this.phase) = (true, Phase::Skip);
         } else {

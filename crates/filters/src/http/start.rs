@@ -21,6 +21,9 @@ pub(crate) enum StartLine<'a> {
     },
 }
 
+/// The first word of a radio stream.
+const RADIO: &[u8] = b"ICY";
+
 /// Bytes of junk that browsers accept before the version of a response.
 const JUNK_BYTES: usize = 4;
 
@@ -29,6 +32,13 @@ pub(super) fn may_begin(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
     let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
     method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
+}
+
+/// Can a response begin with these bytes? Only the first few are checked.
+pub(super) fn may_answer(bytes: &[u8]) -> bool {
+    let token = bytes.iter().take(JUNK_BYTES + NAME.len()).take_while(|byte| is_token(**byte)).count();
+    let undecided = token == bytes.len() && token < JUNK_BYTES + NAME.len();
+    undecided || version_at(bytes, token + 1).is_some() || bytes[..token].eq_ignore_ascii_case(RADIO)
 }
 
 /// Where the version of a response begins in `line`. `end` is the end of the first word plus the byte behind it.
@@ -68,8 +78,7 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     }
     let line = line.split(|byte| *byte == b'\r').next()?;
     let token = line.iter().take_while(|byte| is_token(**byte)).count();
-    // The first word of a radio stream.
-    let radio = line[..token].eq_ignore_ascii_case(b"ICY").then_some(0);
+    let radio = line[..token].eq_ignore_ascii_case(RADIO).then_some(0);
     if let Some(from) = version_at(line, token + 1).or(radio) {
         let line = &line[from..];
         let end = line.iter().position(|byte| *byte <= b' ').unwrap_or(line.len());
@@ -200,6 +209,8 @@ mod tests {
             assert_eq!(start_line(line.as_bytes()), expected, "{line:?}");
             if expected.is_some() {
                 assert!((1..line.len()).all(|len| may_begin(&line.as_bytes()[..len])), "{line:?}");
+                let answers = (1..line.len()).all(|len| may_answer(&line.as_bytes()[..len]));
+                assert_eq!(answers, matches!(expected, Some(StartLine::Response { .. })), "{line:?}");
             }
         }
         for text in ["220 ", "\x16\x03", "SSH-2.0-x@", "{\"a\"", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "GET/"] {

@@ -2,6 +2,7 @@
 
 mod around;
 mod fragments;
+mod messages;
 mod tunnels;
 mod urgent;
 

@@ -101,6 +101,7 @@ impl Http {
                 let batch = Batch::new(&mut blocks);
                 shared.within(cx, |exit| self.session.run(&batch, exit))
             };
+            to.unseen |= std::mem::take(&mut shared.shared.unseen);
             self.messages(shared, cx, to);
             if status != Status::More {
                 break;
@@ -129,6 +130,7 @@ impl Http {
         shared.within(cx, |exit| self.session.close(class, exit));
         shared.out.clear();
         shared.shared.requests.clear();
+        shared.shared.unseen = false;
     }
 
     fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
@@ -230,6 +232,7 @@ impl Http {
             // Ignore a message from the wrong side.
             _ => return None,
         };
+        let mut no_upgrade = false;
         let one = to.get(id)?;
         let name = put_fields(one, to_server, line, fields);
         if to_server {
@@ -244,13 +247,22 @@ impl Http {
         self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
         if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
             (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
+            // Without a request to switch, what follows is anything.
+            no_upgrade = !asks_to_upgrade(one);
         }
         if asks {
             http_events::head(one, to_server, line, fields);
         }
         to.change(id, to_server);
+        to.unseen |= no_upgrade;
         Some(id)
     }
+}
+
+/// Does the request of the transaction ask for another protocol (RFC 9110, 7.8)?
+fn asks_to_upgrade(one: &Transaction) -> bool {
+    let is_upgrade = |field: &[u8]| field.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"upgrade:"));
+    one.all(Buffer::HTTP_REQUEST_HEADER, true).any(is_upgrade)
 }
 
 /// Reads from a response head what the connection turns into.

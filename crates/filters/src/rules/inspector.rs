@@ -40,6 +40,12 @@ const IDLE_NS: u64 = 300_000_000_000;
 /// Data of one direction came in a tunnel and outside of it, or in two. A receiver that ends both has one stream.
 pub(crate) const SPLIT: &str = "data of one stream in and out of a tunnel";
 
+/// Rules of the packet cost more steps than a packet may.
+pub(crate) const TOO_MUCH: &str = "its rules took too much work";
+
+/// The frame brought part of a message that no buffer of the rules has.
+pub(crate) const UNREAD: &str = "rules saw its message in part";
+
 /// What besides rules may decide whether a frame passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Met {
@@ -47,8 +53,8 @@ pub(crate) struct Met {
     pub refused: Option<&'static str>,
     /// The segment's bytes differ from earlier bytes at the same stream position.
     pub contradicts: bool,
-    /// Not all rules were evaluated.
-    pub cut_short: bool,
+    /// Why not all rules were evaluated: [`TOO_MUCH`] or [`UNREAD`].
+    pub cut_short: Option<&'static str>,
     /// A rule dropped the flow earlier.
     pub flow_dropped: bool,
     /// The segment's stream is in a tunnel in part: see [`SPLIT`].
@@ -194,7 +200,9 @@ impl Inspector {
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
         let bounds = self.engine.take_bounds();
-        self.met.cut_short |= bounds.steps > 0;
+        if bounds.steps > 0 {
+            self.met.cut_short = Some(TOO_MUCH);
+        }
         for (name, count) in [
             ("packets whose rules were cut short", bounds.steps),
             ("alerts beyond those of one packet", bounds.alerts),
@@ -497,7 +505,7 @@ impl Inspector {
         }
         if std::mem::take(&mut connection.transactions.unseen) {
             cx.count("frames with messages that rules did not see", 1);
-            self.met.cut_short = true;
+            self.met.cut_short = Some(UNREAD);
         }
         let is_stopped = connection.state.dropped;
         let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };

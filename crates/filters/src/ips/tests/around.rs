@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::parts::origin::Origins;
-use crate::rules::inspector::Inspector;
+use crate::rules::inspector::{Inspector, UNREAD};
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
 use ::rules::RuleSet;
@@ -249,7 +249,7 @@ fn a_head_of_http2_that_is_too_long_does_not_pass() {
     conversation.send(0, &http2_frame(1, 5, 3, &http2_head(&[(":method", "GET"), (":path", "/evil")])));
     let outcome = through(&conversation.frames, HTTP2_RULES, &[]);
     let counters = outcome.counters("ips");
-    assert_eq!((counters.blocks_rejected, counters.drops.get("its rules took too much work")), (3 + 9, 1));
+    assert_eq!((counters.blocks_rejected, counters.drops.get(UNREAD)), (3 + 9, 1));
     assert_eq!(counters.events.get("messages of rules given up"), 1);
 }
 
@@ -257,7 +257,7 @@ fn a_head_of_http2_that_is_too_long_does_not_pass() {
 #[test]
 fn other_streams_do_not_hide_what_passed() {
     let post = http2_head(&[(":method", "POST"), (":path", "/up")]);
-    for (kind, reason) in [(1, "its rules took too much work"), (2, "stopped by a rule"), (8, "stopped by a rule")] {
+    for (kind, reason) in [(1, UNREAD), (2, "stopped by a rule"), (8, "stopped by a rule")] {
         for number in [70u8, 100] {
             let mut conversation = talk();
             conversation.send(0, &[packet::http2::PREFACE, &http2_frame(1, 4, 1, &post)].concat());
@@ -301,7 +301,7 @@ fn what_comes_before_the_application_is_known_hides_no_request() {
     let rules = "drop http any any -> any any (msg:\"uri\"; http.uri; content:\"/evil\"; sid:1;)\n";
     let evil = b"GET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
     let answer = b"HTTP/1.1 405 No\r\nContent-Length: 2\r\n\r\nok";
-    let (stopped, unseen) = ("stopped by a rule", "its rules took too much work");
+    let (stopped, unseen) = ("stopped by a rule", UNREAD);
     let ends = b"\r\n".repeat(130);
     let unknown = |bytes: usize| {
         let head = format!("FOO /x HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n");
@@ -405,7 +405,7 @@ fn files_that_run_together_are_counted() {
         conversation.send(0, head.as_bytes()).send(0, part.repeat(files).as_bytes());
         let outcome = through(&conversation.frames, BODY_RULES, &[("fail", fail)]);
         let counters = outcome.counters("ips");
-        let stopped = counters.drops.get("its rules took too much work");
+        let stopped = counters.drops.get(UNREAD);
         (stopped, counters.events.get("frames with messages that rules did not see"))
     };
     assert_eq!(counters(RULES_FILES, "closed"), (0, 0));
