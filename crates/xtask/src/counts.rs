@@ -34,7 +34,7 @@ struct Skip {
 }
 
 impl Counts {
-    /// Reads a line of the output of `cargo test -- --show-output`.
+    /// Reads a line of the output of a test program with `--show-output`.
     pub fn read(&mut self, line: &str) {
         let line = line.trim_end();
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
@@ -58,6 +58,12 @@ impl Counts {
                 None => self.skips.push(skip),
             }
         }
+    }
+
+    /// Prints why tests were skipped, and the sums as the last line of standard output.
+    pub fn print(&self) {
+        self.reasons().iter().for_each(|reason| println!("{reason}"));
+        println!("{self}");
     }
 
     /// Tests that were skipped for want of rights.

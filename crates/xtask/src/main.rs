@@ -14,6 +14,7 @@ mod files;
 mod fmt;
 mod fuzz;
 mod install;
+mod lanes;
 mod markdown;
 mod model;
 mod mutate;
@@ -43,6 +44,7 @@ const TASKS: &[Task] = &[
         summary: "all checks that a change must pass, or all but the tests",
         run: ci::run,
     },
+    Task { name: "test", usage: "", summary: "every test, several test programs at a time", run: lanes::run },
     Task {
         name: "fmt",
         usage: "[--check]",

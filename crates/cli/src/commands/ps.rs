@@ -50,8 +50,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Some(_) => "no request runs, and the daemon has no reader\n".to_string(),
         None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.display()),
     };
+    // Who names a daemon is told, also below the list of requests, that it is not there.
+    let absent = daemon.is_none() && args.daemon != Path::new(capture::protocol::SOCKET);
     let shown = Shown { requests, daemon: daemon.unwrap_or_default(), shared };
-    if args.json { crate::print_json(&shown.json()) } else { crate::print_text(&shown.text(nothing)) }
+    if args.json {
+        return crate::print_json(&shown.json());
+    }
+    if absent && !shown.requests.is_empty() {
+        eprintln!("warning: no daemon can be asked at {}", args.daemon.display());
+    }
+    crate::print_text(&shown.text(nothing))
 }
 
 /// The prefixes that this user's requests share on this daemon. `None`: they share none.

@@ -10,7 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use testkit::network::may_make_networks;
 
-const EVERYBODY: &str = "[[allow]]\neverybody = true\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
+pub(crate) const EVERYBODY: &str =
+    "[[allow]]\neverybody = true\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
 
 /// All users may tap, and expressions may cost this number of instructions.
 pub(crate) fn policy(instructions: u32) -> String {

@@ -1,7 +1,9 @@
 //! `streamline top` on a daemon: stopped readers, and the end of the command.
 
+use crate::budget::EVERYBODY;
 use crate::net::*;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{ChildStdout, Command, Stdio};
 use testkit::network::may_make_networks;
 
@@ -22,8 +24,11 @@ fn where_nothing_runs_it_says_so() {
     if !may_make_networks() {
         return;
     }
-    let net = Net::new(None);
-    let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
+    let net = Net::new(Some(EVERYBODY));
+    // Root would see the requests of all users, of other tests too; this one sees its own, of which there are none.
+    let mut stranger = top(&net, "0.1");
+    stranger.args(["--count", "1"]).uid(NOBODY).gid(NOBODY).env("XDG_RUNTIME_DIR", net.path("none"));
+    let output = stranger.output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && shown.starts_with("nothing runs: "), "{shown}");
     let readers = net.read(&["ethernet D | bpf \"udp\" | drop"]);

@@ -1,0 +1,309 @@
+//! `cargo xtask test`: every test of the workspace, as `cargo test --workspace` runs them, but several test programs at a
+//! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle.
+//!
+//! A program's output is kept in `target/lanes`, and printed when the program ends, so that two programs' lines do not mix.
+
+use crate::counts::Counts;
+use crate::{Failure, Outcome, process};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Programs at a time.
+const LANES: usize = 3;
+
+/// Tests of one program at a time. They wait more than they compute.
+const THREADS: &str = "3";
+
+/// The programs that take longest, which begin first: one that began last would run alone.
+const LONGEST: [&str; 6] =
+    ["cli live", "xtask install", "filters filters", "cli expectations", "driver conformance", "cli faults"];
+
+/// A program is stopped after printing nothing for this time: a test of it hangs. The longest test takes a tenth of it.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// How often the programs are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs every test, even after a failure, and prints the counts and the reasons of skipped tests.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
+    crate::no_arguments("test", arguments)?;
+    let mut counts = Counts::default();
+    let outcome = run_all(root, &mut counts);
+    counts.print();
+    outcome
+}
+
+/// Runs every test, even after a failure, and adds up the results. Passes on the output of failing tests.
+pub(crate) fn run_all(root: &Path, counts: &mut Counts) -> Outcome {
+    let folder = root.join("target/lanes");
+    let made = std::fs::create_dir_all(&folder);
+    made.map_err(|error| Failure::Failed(format!("cannot make `{}`: {error}", folder.display())))?;
+    let mut waiting: VecDeque<Program> = programs(root)?.into();
+    waiting.push_back(Program { name: "documentation".into(), command: documentation(root) });
+    waiting
+        .make_contiguous()
+        .sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len()));
+    let mut running: Vec<Running> = Vec::new();
+    let mut pass = Passing { to: std::io::stdout().lock(), counts, passed: false };
+    let mut failed = Vec::new();
+    while !(waiting.is_empty() && running.is_empty()) {
+        while running.len() < LANES
+            && let Some(program) = waiting.pop_front()
+        {
+            running.push(Running::start(program, &folder)?);
+        }
+        std::thread::sleep(LOOK);
+        let mut still = Vec::new();
+        for mut program in running.drain(..) {
+            match program.ended()? {
+                None => still.push(program),
+                Some(ended) => {
+                    pass.program(&program, &ended)?;
+                    failed.extend((!ended.success()).then_some(program.name));
+                }
+            }
+        }
+        running = still;
+    }
+    let rights = std::env::var_os("STREAMLINE_CI_RIGHTS").is_some_and(|value| value == "1");
+    outcome(&failed, pass.counts, rights)
+}
+
+/// A test program, not begun.
+struct Program {
+    name: String,
+    command: Command,
+}
+
+/// Builds the test programs of the workspace.
+fn programs(root: &Path) -> Result<Vec<Program>, Failure> {
+    let arguments = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let mut command = process::cargo(root, &arguments);
+    let built = command.stderr(Stdio::inherit()).output().map_err(|error| process::absent(&command, &error))?;
+    if !built.status.success() {
+        return Err(Failure::Failed(format!("tests could not be built: {}", built.status)));
+    }
+    let messages = built.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    Ok(messages.filter_map(|message: Value| program(&message)).collect())
+}
+
+/// The test program that one of cargo's messages tells of.
+fn program(message: &Value) -> Option<Program> {
+    let test = message["profile"]["test"].as_bool()?;
+    let executable = message["executable"].as_str().filter(|_| test)?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let of = folder.file_name()?.to_string_lossy();
+    let name = format!("{of} {}", message["target"]["name"].as_str()?);
+    let mut command = Command::new(executable);
+    command
+        .arg("--show-output")
+        .current_dir(folder)
+        .env("CARGO_MANIFEST_DIR", folder)
+        .env("RUST_TEST_THREADS", THREADS);
+    Some(Program { name, command })
+}
+
+/// The examples in comments: cargo builds and runs them in one step.
+fn documentation(root: &Path) -> Command {
+    process::cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast", "--", "--show-output"])
+}
+
+struct Running {
+    name: String,
+    child: Child,
+    output: PathBuf,
+    begun: Instant,
+    /// How long its output was when it last grew, and when that was.
+    grown: (u64, Instant),
+}
+
+/// How a program ended. `None`: it was stopped, for it printed nothing.
+struct Ended(Option<ExitStatus>);
+
+impl Ended {
+    fn success(&self) -> bool {
+        self.0.is_some_and(|status| status.success())
+    }
+}
+
+impl Running {
+    fn start(mut program: Program, folder: &Path) -> Result<Running, Failure> {
+        let output = folder.join(program.name.replace(' ', "-"));
+        let to = File::create(&output).map_err(|error| unreadable(&output, &error))?;
+        let both = to.try_clone().map_err(|error| unreadable(&output, &error))?;
+        let child = program.command.stdin(Stdio::null()).stdout(to).stderr(both).spawn();
+        let child = child.map_err(|error| process::absent(&program.command, &error))?;
+        let begun = Instant::now();
+        Ok(Running { name: program.name, child, output, begun, grown: (0, begun) })
+    }
+
+    fn ended(&mut self) -> Result<Option<Ended>, Failure> {
+        let status = self.child.try_wait().map_err(|error| unreadable(&self.output, &error))?;
+        if status.is_some() {
+            return Ok(Some(Ended(status)));
+        }
+        let length = std::fs::metadata(&self.output).map_or(0, |file| file.len());
+        if length != self.grown.0 {
+            self.grown = (length, Instant::now());
+        }
+        if self.grown.1.elapsed() < SILENCE {
+            return Ok(None);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        Ok(Some(Ended(None)))
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot keep the output of tests in `{}`: {error}", path.display()))
+}
+
+/// The result of the tests. `failed`: programs that failed. `rights`: no test may be skipped for want of rights.
+fn outcome(failed: &[String], counts: &Counts, rights: bool) -> Outcome {
+    let without = if rights { counts.without_rights() } else { Vec::new() };
+    match (failed, &counts.failures[..]) {
+        ([], _) if without.is_empty() => Ok(()),
+        ([], _) => {
+            let names = without.join(", ");
+            Err(Failure::Failed(format!("STREAMLINE_CI_RIGHTS=1, but these tests lack rights: {names}")))
+        }
+        (programs, []) => Err(Failure::Failed(format!("these test programs failed: {}", programs.join(", ")))),
+        (programs, names) => {
+            Err(Failure::Failed(format!("these tests failed: {}, of {}", names.join(", "), programs.join(", "))))
+        }
+    }
+}
+
+/// Passes on the output of tests, except that of passed tests.
+struct Passing<'a, W> {
+    to: W,
+    counts: &'a mut Counts,
+    /// Between `successes:` and the end of that section.
+    passed: bool,
+}
+
+impl<W: Write> Passing<'_, W> {
+    /// Passes on what a program printed.
+    fn program(&mut self, program: &Running, ended: &Ended) -> Outcome {
+        let took = program.begun.elapsed().as_secs_f64();
+        let said = || -> std::io::Result<()> {
+            writeln!(self.to, "\n{} ({took:.1} s)", program.name)?;
+            self.lines(BufReader::new(File::open(&program.output)?))?;
+            match ended.0 {
+                None => writeln!(self.to, "printed nothing for {} s, and was stopped", SILENCE.as_secs())?,
+                Some(status) if !status.success() => writeln!(self.to, "{}: {status}", program.name)?,
+                Some(_) => {}
+            }
+            self.to.flush()
+        }();
+        said.map_err(|error| Failure::Failed(format!("cannot pass on what tests print: {error}")))
+    }
+
+    fn lines(&mut self, mut from: impl BufRead) -> std::io::Result<()> {
+        self.passed = false;
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line)? > 0 {
+            self.line(&line)?;
+            line.clear();
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let text = String::from_utf8_lossy(line);
+        self.counts.read(&text);
+        match text.trim_end() {
+            "successes:" => self.passed = true,
+            other if other == "failures:" || other.starts_with("test result: ") => self.passed = false,
+            _ => {}
+        }
+        if self.passed { Ok(()) } else { self.to.write_all(line) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_passed_on_but_for_what_passed_tests_print() {
+        let rows: [(&[u8], &[u8], &str); 2] = [
+            (
+                b"test a ... ok\n\xff\ntest result: ok. 1 passed; 0 failed; 2 ignored; 0 measured\nno end",
+                b"test a ... ok\n\xff\ntest result: ok. 1 passed; 0 failed; 2 ignored; 0 measured\nno end",
+                "1 passed, 0 failed, 2 skipped",
+            ),
+            (
+                b"successes:\n---- a stdout ----\nno\nsuccesses:\n  a\nfailures:\n---- b stdout ----\nyes\n\
+                  test result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                b"failures:\n---- b stdout ----\nyes\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                "1 passed, 1 failed, 0 skipped",
+            ),
+        ];
+        for (output, expected, sums) in rows {
+            let (mut passed_on, mut counts) = (Vec::new(), Counts::default());
+            Passing { to: &mut passed_on, counts: &mut counts, passed: false }.lines(output).unwrap();
+            assert_eq!(String::from_utf8_lossy(&passed_on), String::from_utf8_lossy(expected));
+            assert_eq!(counts.to_string(), sums);
+        }
+    }
+
+    #[test]
+    fn a_program_runs_in_its_crates_folder() {
+        let message = |test: bool| {
+            serde_json::json!({
+                "reason": "compiler-artifact", "manifest_path": "/x/crates/cli/Cargo.toml", "executable": "/x/live-1",
+                "target": {"name": "live"}, "profile": {"test": test},
+            })
+        };
+        let found = program(&message(true)).unwrap();
+        assert_eq!((&found.name[..], found.command.get_program()), ("cli live", "/x/live-1".as_ref()));
+        assert_eq!(found.command.get_current_dir(), Some(Path::new("/x/crates/cli")));
+        // A program that tests use is no test program.
+        assert!(program(&message(false)).is_none() && program(&serde_json::json!({"reason": "x"})).is_none());
+    }
+
+    #[test]
+    fn a_program_that_ends_badly_is_a_failure() {
+        let folder = std::env::temp_dir();
+        let mut shell = |name: &str, text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            let name = format!("lanes {name} {}", std::process::id());
+            let mut running = Running::start(Program { name, command }, &folder).unwrap();
+            let ended = loop {
+                if let Some(ended) = running.ended().unwrap() {
+                    break ended;
+                }
+            };
+            let (mut said, mut counts) = (Vec::new(), Counts::default());
+            Passing { to: &mut said, counts: &mut counts, passed: false }.program(&running, &ended).unwrap();
+            let _ = std::fs::remove_file(&running.output);
+            (ended.success(), String::from_utf8(said).unwrap())
+        };
+        let (success, said) = shell("good", "echo fine");
+        assert!(success && said.ends_with(" s)\nfine\n"), "{said}");
+        let (success, said) = shell("bad", "echo no >&2; kill -9 $$");
+        assert!(!success && said.contains("no\n") && said.contains("signal: 9"), "{said}");
+    }
+
+    #[test]
+    fn a_skip_for_want_of_rights_is_a_failure_where_that_is_asked_for() {
+        let mut counts = Counts::default();
+        let said = "successes:\n---- a stdout ----\nskipped (rights): not root\n---- b stdout ----\nskipped: no cc\n";
+        said.lines().for_each(|line| counts.read(line));
+        let failed = |text: &str| Err(Failure::Failed(text.into()));
+        let program = ["cli live".to_string()];
+        assert_eq!(outcome(&[], &counts, false), Ok(()));
+        assert_eq!(outcome(&[], &counts, true), failed("STREAMLINE_CI_RIGHTS=1, but these tests lack rights: a"));
+        assert_eq!(outcome(&program, &counts, false), failed("these test programs failed: cli live"));
+        counts.failures.push("c".into());
+        assert_eq!(outcome(&program, &counts, false), failed("these tests failed: c, of cli live"));
+    }
+}
