@@ -4,7 +4,7 @@
 //! everything except the tests: run it before each commit.
 
 use crate::counts::Counts;
-use crate::{Failure, Outcome, crash, fmt, lanes, model, process, tidy};
+use crate::{Failure, Outcome, fmt, lanes, process, tidy};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -44,25 +44,7 @@ const STEPS: &[Step] = &[
             process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
         },
     },
-    Step { name: "test", by_hand: "cargo xtask test", tests: true, run: lanes::run_all },
-    Step {
-        name: "model",
-        by_hand: "cargo xtask model --fast",
-        tests: true,
-        run: |root, _| model::run(root, &["--fast".into()]),
-    },
-    Step {
-        name: "instructions",
-        by_hand: "cargo test --release -p engine -p bench --test run --test instructions instructions",
-        tests: true,
-        run: |root, _| instructions(root),
-    },
-    Step {
-        name: "kill points",
-        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points; cargo test -p streamline --features faults --test kernel_faults",
-        tests: true,
-        run: |root, _| crash::points(root),
-    },
+    Step { name: "test", by_hand: "cargo xtask test --all", tests: true, run: lanes::run_all },
 ];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
@@ -105,18 +87,6 @@ fn times_text(times: &[(&str, Duration)]) -> String {
     let one = |name: &str, time: Duration| format!("{name} {:.1} s", time.as_secs_f64());
     let total = times.iter().map(|(_, time)| *time).sum();
     times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
-}
-
-/// Instructions against golden files, which are of optimised code: not worth building it where they cannot be counted.
-fn instructions(root: &Path) -> Outcome {
-    if process::output(&mut process::program(root, "valgrind", &["--version"])).is_err() {
-        eprintln!("ci: skipped: needs valgrind, to count instructions");
-        return Ok(());
-    }
-    // One command: two would build what both use with two sets of features.
-    let arguments =
-        ["test", "--release", "-p", "engine", "-p", "bench", "--test", "run", "--test", "instructions", "instructions"];
-    process::run(&mut process::cargo(root, &arguments))
 }
 
 #[cfg(test)]

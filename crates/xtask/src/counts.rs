@@ -15,6 +15,8 @@ pub(crate) struct Counts {
     pub failed: u64,
     /// The names of failed tests.
     pub failures: Vec<String>,
+    /// The names of tests that failed beside others, and passed alone.
+    alone: Vec<String>,
     /// Tests that are marked as ignored.
     ignored: u64,
     /// Tests that reported that they could not run. Tests that lack rights come first.
@@ -66,12 +68,21 @@ impl Counts {
         println!("{self}");
     }
 
+    /// These tests had failed, and passed when nothing ran beside them.
+    pub fn passed_alone(&mut self, tests: &[String]) {
+        self.failures.retain(|name| !tests.contains(name));
+        self.failed = self.failed.saturating_sub(tests.len() as u64);
+        self.passed += tests.len() as u64;
+        self.alone.extend_from_slice(tests);
+    }
+
     /// Tests that were skipped for want of rights.
     pub fn without_rights(&self) -> Vec<&str> {
         self.skips.iter().filter(|skip| skip.rights).map(|skip| &skip.test[..]).collect()
     }
 
-    /// Why tests were skipped, the most frequent reason first: a line each, with the number of tests and the first test.
+    /// Tests that passed only alone, and why tests were skipped, the most frequent reason first: a line each, with the number
+    /// of tests and the first test.
     pub fn reasons(&self) -> Vec<String> {
         let mut groups: BTreeMap<(bool, &str), Vec<&str>> = BTreeMap::new();
         for Skip { test, rights, reason } in &self.skips {
@@ -91,7 +102,10 @@ impl Counts {
             let rest = rows.split_off(REASONS - 1);
             rows.push((rest.iter().map(|(count, _)| count).sum(), format!("{} other reasons", rest.len())));
         }
-        rows.into_iter().map(|(count, text)| format!("{count:5} skipped: {text}")).collect()
+        let skipped = rows.into_iter().map(|(count, text)| format!("{count:5} skipped: {text}"));
+        let alone = (!self.alone.is_empty())
+            .then(|| format!("{:5} passed only alone: {}", self.alone.len(), self.alone.join(", ")));
+        alone.into_iter().chain(skipped).collect()
     }
 }
 

@@ -32,13 +32,15 @@ fn live(root: &Path, kills: u64) -> Outcome {
 }
 
 /// A death at each store, and a refusal of each system call. They need special builds, which count atomics and calls.
-pub(crate) fn points(root: &Path) -> Outcome {
-    let stores = ["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"];
-    let calls = ["test", "-p", "streamline", "--features", "faults", "--test", "kernel_faults"];
-    for test in [&stores[..], &calls[..]] {
-        process::run(&mut process::cargo(root, &[test, &["--", "--nocapture"]].concat()))?;
-    }
-    Ok(())
+pub(crate) const POINTS: [&[&str]; 2] = [
+    &["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"],
+    &["test", "-p", "streamline", "--features", "faults", "--test", "kernel_faults"],
+];
+
+fn points(root: &Path) -> Outcome {
+    POINTS
+        .iter()
+        .try_for_each(|test| process::run(&mut process::cargo(root, &[test, &["--", "--nocapture"][..]].concat())))
 }
 
 fn parse(arguments: &[String]) -> Result<u64, Failure> {

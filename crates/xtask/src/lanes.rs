@@ -1,12 +1,16 @@
 //! `cargo xtask test`: every test of the workspace, as `cargo test --workspace` runs them, but several test programs at a
-//! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle.
+//! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle. `--all`
+//! adds the tests that need builds of their own: models, instructions, deaths at each store.
 //!
 //! A program's output is kept in `target/lanes`, and printed when the program ends, so that two programs' lines do not mix.
+//! Tests that failed run once more at the end, alone. Where they pass then, the last lines name them: they need more of the
+//! machine than they should.
 
 use crate::counts::Counts;
-use crate::{Failure, Outcome, process};
+use crate::{Failure, Outcome, crash, process};
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +25,7 @@ const THREADS: &str = "3";
 
 /// The programs that take longest, which begin first: one that began last would run alone.
 const LONGEST: [&str; 6] =
-    ["cli live", "xtask install", "filters filters", "cli expectations", "driver conformance", "cli faults"];
+    ["instructions", "cli live", "model", "cli expectations", "filters filters", "driver conformance"];
 
 /// A program is stopped after printing nothing for this time: a test of it hangs. The longest test takes a tenth of it.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -31,53 +35,108 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs every test, even after a failure, and prints the counts and the reasons of skipped tests.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
-    crate::no_arguments("test", arguments)?;
+    let all = match arguments {
+        [] => false,
+        [all] if all == "--all" => true,
+        [first, ..] => return Err(Failure::Usage(format!("`test` takes `--all`, not `{first}`"))),
+    };
     let mut counts = Counts::default();
-    let outcome = run_all(root, &mut counts);
+    let outcome = run_programs(root, all, &mut counts);
     counts.print();
     outcome
 }
 
-/// Runs every test, even after a failure, and adds up the results. Passes on the output of failing tests.
+/// Runs every test and what needs builds of its own, even after a failure, and adds up the results. Passes on the output
+/// of failing tests.
 pub(crate) fn run_all(root: &Path, counts: &mut Counts) -> Outcome {
+    run_programs(root, true, counts)
+}
+
+fn run_programs(root: &Path, all: bool, counts: &mut Counts) -> Outcome {
     let folder = root.join("target/lanes");
     let made = std::fs::create_dir_all(&folder);
     made.map_err(|error| Failure::Failed(format!("cannot make `{}`: {error}", folder.display())))?;
     let mut waiting: VecDeque<Program> = programs(root)?.into();
-    waiting.push_back(Program { name: "documentation".into(), command: documentation(root) });
-    waiting
-        .make_contiguous()
-        .sort_by_key(|program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len()));
-    let mut running: Vec<Running> = Vec::new();
+    waiting.push_back(cargo(root, "documentation", "test --workspace --doc --no-fail-fast -- --show-output"));
+    if all {
+        waiting.extend(special(root));
+    }
+    let place = |program: &Program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len());
+    waiting.make_contiguous().sort_by_key(place);
     let mut pass = Passing { to: std::io::stdout().lock(), counts, passed: false };
-    let mut failed = Vec::new();
+    let mut running: Vec<Running> = Vec::new();
+    let mut failed: Vec<(Program, Vec<String>)> = Vec::new();
     while !(waiting.is_empty() && running.is_empty()) {
         while running.len() < LANES
             && let Some(program) = waiting.pop_front()
         {
-            running.push(Running::start(program, &folder)?);
+            running.push(Running::start(program, &[], &folder)?);
         }
         std::thread::sleep(LOOK);
-        let mut still = Vec::new();
-        for mut program in running.drain(..) {
-            match program.ended()? {
-                None => still.push(program),
-                Some(ended) => {
-                    pass.program(&program, &ended)?;
-                    failed.extend((!ended.success()).then_some(program.name));
-                }
+        for at in (0..running.len()).rev() {
+            let Some(ended) = running[at].ended()? else { continue };
+            let program = running.swap_remove(at);
+            let before = pass.counts.failures.len();
+            pass.program(&program, &ended)?;
+            if !ended.success() {
+                failed.push((program.program, pass.counts.failures[before..].to_vec()));
             }
         }
-        running = still;
     }
+    let failed = alone(failed, &folder, &mut pass)?;
     let rights = std::env::var_os("STREAMLINE_CI_RIGHTS").is_some_and(|value| value == "1");
     outcome(&failed, pass.counts, rights)
 }
 
-/// A test program, not begun.
+/// Runs tests that failed once more, one program at a time. Returns the programs that failed again.
+fn alone<W: Write>(
+    failed: Vec<(Program, Vec<String>)>,
+    folder: &Path,
+    pass: &mut Passing<W>,
+) -> Result<Vec<String>, Failure> {
+    let mut again = Vec::new();
+    for (program, tests) in failed {
+        let name = program.name.clone();
+        if tests.is_empty() || !program.is_test {
+            again.push(name);
+            continue;
+        }
+        let exact: Vec<&str> = std::iter::once("--exact").chain(tests.iter().map(String::as_str)).collect();
+        let mut running = Running::start(program, &exact, folder)?;
+        let ended = loop {
+            match running.ended()? {
+                Some(ended) => break ended,
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        let mut counts = Counts::default();
+        Passing { to: &mut pass.to, counts: &mut counts, passed: false }.program(&running, &ended)?;
+        if ended.success() && counts.passed == tests.len() as u64 {
+            pass.counts.passed_alone(&tests);
+        } else {
+            again.push(name);
+        }
+    }
+    Ok(again)
+}
+
+/// A program that runs tests, not begun.
 struct Program {
     name: String,
-    command: Command,
+    program: OsString,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    /// Its arguments may name tests.
+    is_test: bool,
+}
+
+impl Program {
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(more).current_dir(&self.folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env("RUST_TEST_THREADS", THREADS);
+        command
+    }
 }
 
 /// Builds the test programs of the workspace.
@@ -94,27 +153,40 @@ fn programs(root: &Path) -> Result<Vec<Program>, Failure> {
 
 /// The test program that one of cargo's messages tells of.
 fn program(message: &Value) -> Option<Program> {
-    let test = message["profile"]["test"].as_bool()?;
-    let executable = message["executable"].as_str().filter(|_| test)?;
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
-    let of = folder.file_name()?.to_string_lossy();
-    let name = format!("{of} {}", message["target"]["name"].as_str()?);
-    let mut command = Command::new(executable);
-    command
-        .arg("--show-output")
-        .current_dir(folder)
-        .env("CARGO_MANIFEST_DIR", folder)
-        .env("RUST_TEST_THREADS", THREADS);
-    Some(Program { name, command })
+    let is_test = message["profile"]["test"].as_bool()?;
+    let executable = message["executable"].as_str().filter(|_| is_test)?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+    let name = format!("{} {}", folder.file_name()?.to_string_lossy(), message["target"]["name"].as_str()?);
+    Some(Program { name, program: executable.into(), arguments: vec!["--show-output".into()], folder, is_test })
 }
 
-/// The examples in comments: cargo builds and runs them in one step.
-fn documentation(root: &Path) -> Command {
-    process::cargo(root, &["test", "--workspace", "--doc", "--no-fail-fast", "--", "--show-output"])
+/// Tests that cargo builds and runs in one step.
+fn cargo(root: &Path, name: &str, arguments: &str) -> Program {
+    let command = process::cargo(root, &[]);
+    let arguments = arguments.split(' ').map(String::from).collect();
+    Program { name: name.into(), program: command.get_program().into(), arguments, folder: root.into(), is_test: false }
+}
+
+/// Tests that need builds of their own: the model checker's, optimised code, and code that dies or fails at each place.
+fn special(root: &Path) -> Vec<Program> {
+    let mut programs = vec![
+        cargo(root, "model", "xtask model --fast"),
+        cargo(root, "kill points", &crash::POINTS[0].join(" ")),
+        cargo(root, "kernel faults", &crash::POINTS[1].join(" ")),
+    ];
+    // Golden files are of optimised code: not worth building it where instructions cannot be counted.
+    if process::output(&mut process::program(root, "valgrind", &["--version"])).is_ok() {
+        // One command: two would build what both use with two sets of features.
+        let arguments = "test --release -p engine -p bench --test run --test instructions instructions";
+        programs.push(cargo(root, "instructions", arguments));
+    } else {
+        eprintln!("ci: skipped: needs valgrind, to count instructions");
+    }
+    programs
 }
 
 struct Running {
-    name: String,
+    program: Program,
     child: Child,
     output: PathBuf,
     begun: Instant,
@@ -132,14 +204,15 @@ impl Ended {
 }
 
 impl Running {
-    fn start(mut program: Program, folder: &Path) -> Result<Running, Failure> {
+    fn start(program: Program, arguments: &[&str], folder: &Path) -> Result<Running, Failure> {
         let output = folder.join(program.name.replace(' ', "-"));
         let to = File::create(&output).map_err(|error| unreadable(&output, &error))?;
         let both = to.try_clone().map_err(|error| unreadable(&output, &error))?;
-        let child = program.command.stdin(Stdio::null()).stdout(to).stderr(both).spawn();
-        let child = child.map_err(|error| process::absent(&program.command, &error))?;
+        let mut command = program.command(arguments);
+        let child = command.stdin(Stdio::null()).stdout(to).stderr(both).spawn();
+        let child = child.map_err(|error| process::absent(&command, &error))?;
         let begun = Instant::now();
-        Ok(Running { name: program.name, child, output, begun, grown: (0, begun) })
+        Ok(Running { program, child, output, begun, grown: (0, begun) })
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Failure> {
@@ -193,11 +266,11 @@ impl<W: Write> Passing<'_, W> {
     fn program(&mut self, program: &Running, ended: &Ended) -> Outcome {
         let took = program.begun.elapsed().as_secs_f64();
         let said = || -> std::io::Result<()> {
-            writeln!(self.to, "\n{} ({took:.1} s)", program.name)?;
+            writeln!(self.to, "\n{} ({took:.1} s)", program.program.name)?;
             self.lines(BufReader::new(File::open(&program.output)?))?;
             match ended.0 {
                 None => writeln!(self.to, "printed nothing for {} s, and was stopped", SILENCE.as_secs())?,
-                Some(status) if !status.success() => writeln!(self.to, "{}: {status}", program.name)?,
+                Some(status) if !status.success() => writeln!(self.to, "{}: {status}", program.program.name)?,
                 Some(_) => {}
             }
             self.to.flush()
@@ -263,20 +336,44 @@ mod tests {
             })
         };
         let found = program(&message(true)).unwrap();
-        assert_eq!((&found.name[..], found.command.get_program()), ("cli live", "/x/live-1".as_ref()));
-        assert_eq!(found.command.get_current_dir(), Some(Path::new("/x/crates/cli")));
+        let command = found.command(&["a"]);
+        assert_eq!((&found.name[..], command.get_program()), ("cli live", "/x/live-1".as_ref()));
+        assert_eq!(command.get_current_dir(), Some(Path::new("/x/crates/cli")));
         // A program that tests use is no test program.
         assert!(program(&message(false)).is_none() && program(&serde_json::json!({"reason": "x"})).is_none());
+    }
+
+    fn shell(name: &str, text: &str) -> Program {
+        let name = format!("lanes {name} {}", std::process::id());
+        let arguments = ["-c", text].map(String::from).to_vec();
+        Program { name, program: "sh".into(), arguments, folder: std::env::temp_dir(), is_test: true }
+    }
+
+    #[test]
+    fn a_test_that_passes_alone_is_named() {
+        let result = |text: &str| format!("test a ... {text}");
+        let good = shell("again", "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'");
+        let bad = shell("never", "echo 'test result: FAILED. 0 passed; 1 failed; 0 ignored'; exit 1");
+        let names = [good.name.clone(), bad.name.clone()];
+        let mut counts = Counts::default();
+        [result("FAILED"), "test b ... FAILED".into(), "test result: FAILED. 5 passed; 2 failed; 0 ignored".into()]
+            .iter()
+            .for_each(|line| counts.read(line));
+        let mut pass = Passing { to: Vec::new(), counts: &mut counts, passed: false };
+        let failed = vec![(good, vec!["a".to_string()]), (bad, vec!["b".to_string()])];
+        let folder = std::env::temp_dir();
+        assert_eq!(alone(failed, &folder, &mut pass), Ok(vec![names[1].clone()]));
+        names.iter().for_each(|name| std::fs::remove_file(folder.join(name.replace(' ', "-"))).unwrap());
+        assert_eq!(counts.to_string(), "6 passed, 1 failed, 0 skipped");
+        assert_eq!(counts.failures, ["b"]);
+        assert_eq!(counts.reasons(), ["    1 passed only alone: a"]);
     }
 
     #[test]
     fn a_program_that_ends_badly_is_a_failure() {
         let folder = std::env::temp_dir();
-        let mut shell = |name: &str, text: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", text]);
-            let name = format!("lanes {name} {}", std::process::id());
-            let mut running = Running::start(Program { name, command }, &folder).unwrap();
+        let shell = |name: &str, text: &str| {
+            let mut running = Running::start(shell(name, text), &[], &folder).unwrap();
             let ended = loop {
                 if let Some(ended) = running.ended().unwrap() {
                     break ended;

@@ -44,7 +44,12 @@ const TASKS: &[Task] = &[
         summary: "all checks that a change must pass, or all but the tests",
         run: ci::run,
     },
-    Task { name: "test", usage: "", summary: "every test, several test programs at a time", run: lanes::run },
+    Task {
+        name: "test",
+        usage: "[--all]",
+        summary: "every test, several test programs at a time, or also those that need builds of their own",
+        run: lanes::run,
+    },
     Task {
         name: "fmt",
         usage: "[--check]",
