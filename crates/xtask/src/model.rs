@@ -10,9 +10,8 @@ const PREEMPTIONS: &str = "3";
 pub(crate) const PREEMPTIONS_FAST: &str = "2";
 
 /// The build profile of models. They run for seconds, so build time matters more than for the product.
-pub(crate) const PROFILE: [(&str, &str); 4] = [
+pub(crate) const PROFILE: [(&str, &str); 3] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
