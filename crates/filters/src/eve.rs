@@ -9,6 +9,7 @@
 pub(crate) mod events;
 pub(crate) mod schema;
 
+use crate::parts::ending;
 use crate::parts::json_row::RowShapes;
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
@@ -38,6 +39,7 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
     .wants(&[(Type::Frame, RECORDS), (Type::Packet, RECORDS), (Type::Message, "transactions")])
     .mode(Mode::Serial)
     .sink()
+    .completes(|params| ending::check(params, "file", ending::JSON))
     .examples(&[Example { request: "pcap tls.pcap | eve", output: BEHIND_A_PROXY }]);
 
 /// The filters that make the records out of frames.

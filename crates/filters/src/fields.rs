@@ -2,6 +2,7 @@
 
 mod format;
 
+use crate::parts::ending;
 use crate::parts::fields::{Names, known};
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
@@ -22,7 +23,7 @@ pub static KIND: Kind = Kind::new("fields", "writes named fields of records as c
          line has the names, unless `header=no`.",
     )
     .params(&[
-        Param::new("name", ParamType::List, "the fields").required().main(),
+        Param::new("field", ParamType::List, "the fields").required().main(),
         Param::new("format", ParamType::Choice(&["tsv", "csv", "json", "table"]), "how lines look").default("tsv"),
         Param::new("header", ParamType::Flag, "the first line has the names").default("yes"),
         Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
@@ -33,6 +34,7 @@ pub static KIND: Kind = Kind::new("fields", "writes named fields of records as c
     .takes(&[Type::Record, Type::Message])
     .reads_heads()
     .sink()
+    .completes(check_name)
     .restarts()
     .names_fields(check)
     .examples(&[
@@ -50,15 +52,25 @@ src_ip\tdns.type\tdns.rrname\tdns.answers.rdata
 
 fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
     let mut at = 0;
-    for name in params.list("name") {
-        known(name, schemas, "name", at..at + name.len())?;
+    for name in params.list("field") {
+        known(name, schemas, "field", at..at + name.len())?;
         at += name.len();
     }
     Ok(None)
 }
 
+fn check_name(params: &mut Params) -> Result<(), ParamError> {
+    let endings: &[&str] = match params.text("format") {
+        Some("csv") => &["csv"],
+        Some("json") => ending::JSON,
+        Some("table") => &[],
+        _ => &["tsv", "tab"],
+    };
+    ending::check(params, "file", endings)
+}
+
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let names = params.list("name").to_vec();
+    let names = params.list("field").to_vec();
     let format = match params.text("format") {
         Some("csv") => Format::Csv,
         Some("json") => Format::Json,

@@ -18,6 +18,7 @@ mod tests;
 mod title;
 
 use crate::parts::class_table::ClassTable;
+use crate::parts::ending;
 use crate::parts::json_row::RowShapes;
 use crate::parts::room::Room;
 use disk::{Disk, Outcome};
@@ -60,6 +61,7 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
     )
     .params(PARAMS)
     .sink()
+    .completes(check_names)
     .restarts()
     .examples(&[
         Example { request: "pcap web.pcap | tcp | files streams", output: "" },
@@ -79,6 +81,10 @@ const PARAMS: &[Param] = &[
     Room::MAX_BYTES,
     Room::MIN_FREE,
 ];
+
+fn check_names(params: &mut Params) -> Result<(), ParamError> {
+    ["dir", "store"].iter().try_for_each(|key| ending::check_folder(params, key))
+}
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let open = || match (params.text("dir"), params.text("store")) {

@@ -5,6 +5,7 @@
 
 mod row;
 
+use crate::parts::ending;
 use crate::parts::frame_line::{self, say};
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
@@ -26,6 +27,7 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
     )
     .params(PARAMS)
     .sink()
+    .completes(|params| ending::check(params, "file", &[]))
     .restarts()
     .examples(&[Example { request: "pcap dns.pcap | proto udp | inspect bytes=14", output: UDP_LINES }]);
 

@@ -4,6 +4,7 @@
 //! `parts/json_text.rs` turn a row into text.
 
 use crate::parts::class_table::ClassTable;
+use crate::parts::ending;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_row::{MessageEnd, RowShapes};
 use crate::parts::kept::{Budget, Share, Shortener};
@@ -17,7 +18,7 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
     .also(&["jq", "jsonl"])
     .help(
         "Each record becomes one line, written to standard output or to `file`. A file that exists is \
-         refused unless overwrite=yes; devices and pipes with a name are written to as they are. Names, and \
+         refused unless overwrite=yes, one whose name ends as another format's (`x.csv`, `x.parquet`) always; devices and pipes with a name are written to as they are. Names, and \
          how they nest, are those of Suricata's EVE format where it has them; times are RFC 3339, UTC, with nanoseconds. \
          \n\n\
          A message becomes one line when it ends: its metadata with `length`, the bytes of its body that are there, and \
@@ -33,6 +34,7 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
     .params(PARAMS)
     .takes(&[Type::Message, Type::Record])
     .sink()
+    .completes(|params| ending::check(params, "file", ending::JSON))
     .restarts()
     .examples(&[Example { request: "pcap dns.pcap | count | json", output: DNS_COUNT }]);
 
@@ -386,7 +388,7 @@ mod tests {
             let chain = Chain::frames(1, &[]).then(&count::KIND, &[]).then(&KIND, &[("file", path.to_str().unwrap())]);
             chain.refusal().unwrap()
         };
-        let path = folder.path().join("capture.pcap");
+        let path = folder.path().join("out.jsonl");
         std::fs::write(&path, "precious").unwrap();
         let error = refusal(&path);
         assert_eq!((error.key, error.help.as_deref()), (Some("file"), Some("overwrite=yes replaces it")));

@@ -4,6 +4,7 @@
 
 mod lines;
 
+use crate::parts::ending;
 use crate::parts::fields::{Names, Place, known};
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
@@ -41,6 +42,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
     .reads_heads()
     .mode(Mode::Serial)
     .sink()
+    .completes(|params| ending::check(params, "out", &["svg"]))
     .names_fields(|params, schemas| fields(params, schemas).map(|_| None))
     .examples(&[Example {
         request: "pcap browse.pcap | packets | plot frame.len every=1s by=proto out=rates.svg",

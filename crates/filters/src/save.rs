@@ -13,6 +13,7 @@ mod rotation;
 #[cfg(test)]
 mod tests;
 
+use crate::parts::ending;
 use crate::parts::room::Room;
 use crate::parts::target::{Existing, Target as FileTarget};
 use base::terminal;
@@ -63,6 +64,7 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
     ])
     .takes(&[Type::Frame, Type::Packet])
     .sink()
+    .completes(|params| ending::check(params, "file", &["pcapng", "pcap", "cap"]))
     .restarts()
     .examples(&[Example { request: "pcap browse.pcap | save copy.pcapng", output: "" }]);
 
@@ -126,14 +128,9 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 
 /// The format by the parameters and the file name extension.
 fn format_of(name: &str, params: &Params) -> Result<Format, ParamError> {
-    let ending = Path::new(name).extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
-    if matches!(&ending[..], "gz" | "zst" | "xz" | "bz2" | "lz4") {
-        return Err(ParamError::new("file", format!("`save` does not compress, as {name} would have it"))
-            .with_help("`save -` can be piped into a program that does"));
-    }
     let classic = match params.text("format") {
         Some(format) => format == "pcap",
-        None => name == "-" || matches!(&ending[..], "pcap" | "cap"),
+        None => name == "-" || matches!(&ending::of(name)[..], "pcap" | "cap"),
     };
     match (classic, params.text("precision")) {
         (true, Some("us")) => Ok(Format::Classic(Some(Resolution::Microseconds))),

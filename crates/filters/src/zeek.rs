@@ -10,6 +10,7 @@ mod log;
 mod rows;
 mod state;
 
+use crate::parts::ending;
 use crate::parts::fields::Names;
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::lines::Lines;
@@ -48,6 +49,7 @@ pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TL
     .wants(&[(Type::Frame, RECORDS), (Type::Packet, RECORDS), (Type::Message, "transactions")])
     .mode(Mode::Serial)
     .sink()
+    .completes(|params| ending::check_folder(params, "out"))
     .examples(&[Example { request: "pcap browse.pcap | zeek logs", output: "" }]);
 
 /// The filters that make records from frames.

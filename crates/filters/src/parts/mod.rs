@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod carry;
 pub(crate) mod class_table;
 pub(crate) mod edit;
+pub(crate) mod ending;
 pub(crate) mod eve;
 pub(crate) mod expression;
 pub(crate) mod fields;

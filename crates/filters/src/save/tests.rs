@@ -203,12 +203,27 @@ fn refused_before_the_run() {
     check(&[("file", &path(""))], true, " is a folder");
     check(&[("file", &path("no/x"))], true, "/no/x: No such file or directory");
     check(&[("file", &path("there/x"))], true, "/there is no folder");
-    check(&[("file", &path("x.pcap.gz"))], false, "does not compress");
     check(&[("file", &path("x")), ("precision", "us")], false, "precision is for format=pcap");
     check(&[("file", "-"), ("rotate-size", "1M")], false, "a series");
     check(&[("file", &path("x")), ("rotate-keep", "3")], false, "only one file");
     check(&[("file", &path("x")), ("rotate-time", "0")], false, "more than 0");
     assert_eq!(fs::read(path("there")).unwrap(), b"precious");
+}
+
+#[test]
+fn the_name_of_another_format_is_refused() {
+    let check = |name: &str| {
+        let mut params = testkit::chain::params(&KIND, &[("file", name), ("format", "pcap")]);
+        KIND.complete.unwrap()(&mut params).map_err(|error| error.message)
+    };
+    for name in ["x.pcap", "x.pcapng", "x.CAP", "x.ntar", "x", "-"] {
+        assert_eq!(check(name), Ok(()));
+    }
+    assert_eq!(
+        check("x.pcap.gz").unwrap_err(),
+        "x.pcap.gz is the name of a compressed file, and the filter writes none"
+    );
+    assert_eq!(check("x.json").unwrap_err(), "x.json is the name of JSON, and the filter writes none");
 }
 
 #[test]
