@@ -26,7 +26,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
          `groups` groups; records of further ones are dropped and counted.",
     )
     .params(&[
-        Param::new("name", ParamType::List, "the fields to group by").required().main(),
+        Param::new("field", ParamType::List, "the fields to group by").required().main(),
         Param::new("sum", ParamType::Text, "fields whose sums are wanted"),
         Param::new("avg", ParamType::Text, "fields whose averages are wanted"),
         Param::new("p99", ParamType::Text, "fields whose 99th percentiles are wanted"),
@@ -79,10 +79,10 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
         fields.push(("timestamp".to_string(), FieldType::Time));
     }
     let mut at = 0;
-    for name in params.list("name") {
-        let kind = known(name, schemas, "name", at..at + name.len())?;
+    for name in params.list("field") {
+        let kind = known(name, schemas, "field", at..at + name.len())?;
         if let FieldType::Rows(_) = kind {
-            return Err(ParamError::new("name", format!("`{name}` is a list: name a field of its rows"))
+            return Err(ParamError::new("field", format!("`{name}` is a list: name a field of its rows"))
                 .within(at..at + name.len()));
         }
         fields.push((name.clone(), kind));
@@ -113,8 +113,8 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         Some(schema) => schema,
         None => schema(params, &env.schemas)?,
     };
-    let names = params.list("name").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
-    let keys = params.list("name").len();
+    let names = params.list("field").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
+    let keys = params.list("field").len();
     Ok(Instance::filter(By {
         names: Names::new(names, env),
         groups: Groups::new(keys, params.number("groups").unwrap_or(u64::MAX)),
@@ -326,7 +326,7 @@ mod tests {
         for kind in [FieldType::Text, FieldType::Address] {
             let id = groups(kind).id();
             let pieces = vec![(Descriptor::default(), RowWriter::new(&SEEN).text("who", "a").row().to_vec())];
-            let given = [("name", "who"), ("groups", &id.to_string())];
+            let given = [("field", "who"), ("groups", &id.to_string())];
             let outcome = Chain::pieces(Type::Record, None, pieces).schema(&SEEN).then(&AS_CHECKED, &given).run();
             let ids: Vec<_> = outcome.blocks.iter().map(|block| filter::record::schema_id(&block.bytes)).collect();
             assert_eq!(ids, [Some(id)], "{kind:?}");
@@ -342,11 +342,11 @@ mod tests {
             (9, "", 1, &["y"]),
             (9, "a", 30, &[]),
         ];
-        check(&records, &[("name", "who")], &["who=a count=3", "count=1", "who=b count=1"], 0);
-        check(&records, &[("name", "who"), ("top", "1")], &["who=a count=3"], 0);
+        check(&records, &[("field", "who")], &["who=a count=3", "count=1", "who=b count=1"], 0);
+        check(&records, &[("field", "who"), ("top", "1")], &["who=a count=3"], 0);
         check(
             &records,
-            &[("name", "who"), ("sum", "length"), ("avg", "length"), ("p99", "length")],
+            &[("field", "who"), ("sum", "length"), ("avg", "length"), ("p99", "length")],
             &[
                 "who=a count=3 sum.length=60 avg.length=20 p99.length=30",
                 "count=1 sum.length=1 avg.length=1 p99.length=1",
@@ -354,12 +354,12 @@ mod tests {
             ],
             0,
         );
-        check(&records, &[("name", "names")], &["count=2", "names=x count=2", "names=y count=2"], 0);
-        check(&records, &[("name", "event_type")], &["event_type=seen count=5"], 0);
-        check(&records, &[("name", "who"), ("groups", "1")], &["who=a count=3"], 2);
+        check(&records, &[("field", "names")], &["count=2", "names=x count=2", "names=y count=2"], 0);
+        check(&records, &[("field", "event_type")], &["event_type=seen count=5"], 0);
+        check(&records, &[("field", "who"), ("groups", "1")], &["who=a count=3"], 2);
         check(
             &records,
-            &[("name", "who"), ("every", "2s")],
+            &[("field", "who"), ("every", "2s")],
             &[
                 "timestamp=0s who=a count=1",
                 "timestamp=0s who=b count=1",
@@ -369,7 +369,7 @@ mod tests {
             ],
             0,
         );
-        check(&[], &[("name", "who")], &[], 0);
+        check(&[], &[("field", "who")], &[], 0);
     }
 
     #[test]
@@ -379,10 +379,10 @@ mod tests {
             names.iter().enumerate().map(|(at, name)| (at as u64 / 100, name.as_str(), 1, &[][..])).collect();
         let expected: Vec<String> = names.iter().map(|name| format!("who={name} count=1")).collect();
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
-        check(&records, &[("name", "who")], &expected, 0);
+        check(&records, &[("field", "who")], &expected, 0);
         let timed: Vec<String> =
             names.iter().enumerate().map(|(at, name)| format!("timestamp={}s who={name} count=1", at / 100)).collect();
         let timed: Vec<&str> = timed.iter().map(String::as_str).collect();
-        check(&records, &[("name", "who"), ("every", "1s")], &timed, 0);
+        check(&records, &[("field", "who"), ("every", "1s")], &timed, 0);
     }
 }

@@ -15,7 +15,7 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
          first N only, and holds no more. Records that do not fit into `memory` are dropped and counted.",
     )
     .params(&[
-        Param::new("name", ParamType::Text, "the field").required().main(),
+        Param::new("field", ParamType::Text, "the field").required().main(),
         Param::new("order", ParamType::Choice(&["down", "up"]), "the largest first, or the smallest").default("down"),
         Param::new("top", ParamType::Number, "give only this number of records"),
         Param::new("memory", ParamType::Size, "bytes of records held, at most").default("256M"),
@@ -35,12 +35,12 @@ const PIECE: usize = 64;
 const OVERHEAD: u64 = 80;
 
 fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
-    let name = params.text("name").unwrap_or_default();
-    known(name, schemas, "name", 0..name.len()).map(|_| None)
+    let name = params.text("field").unwrap_or_default();
+    known(name, schemas, "field", 0..name.len()).map(|_| None)
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let name = params.text("name").unwrap_or_default().to_string();
+    let name = params.text("field").unwrap_or_default().to_string();
     Ok(Instance::filter(Sort {
         names: Names::new(vec![name], env),
         is_down: params.text("order") != Some("up"),
@@ -176,19 +176,19 @@ mod tests {
     #[test]
     fn orders() {
         let lengths = [Some(3), None, Some(7), Some(3), Some(0)];
-        check(&lengths, &[("name", "length")], &[2, 0, 3, 4, 1], 0);
-        check(&lengths, &[("name", "length"), ("order", "up")], &[4, 0, 3, 2, 1], 0);
-        check(&lengths, &[("name", "length"), ("top", "2")], &[2, 0], 0);
-        check(&lengths, &[("name", "length"), ("top", "0")], &[], 0);
-        check(&[], &[("name", "length")], &[], 0);
+        check(&lengths, &[("field", "length")], &[2, 0, 3, 4, 1], 0);
+        check(&lengths, &[("field", "length"), ("order", "up")], &[4, 0, 3, 2, 1], 0);
+        check(&lengths, &[("field", "length"), ("top", "2")], &[2, 0], 0);
+        check(&lengths, &[("field", "length"), ("top", "0")], &[], 0);
+        check(&[], &[("field", "length")], &[], 0);
     }
 
     #[test]
     fn what_has_no_room_is_dropped_and_the_first_need_little() {
         let lengths: Vec<Option<u64>> = (0..1000).map(Some).collect();
-        check(&lengths, &[("name", "length"), ("memory", "500")], &[3, 2, 1, 0], 996);
-        check(&lengths, &[("name", "length"), ("memory", "16k"), ("top", "3")], &[999, 998, 997], 0);
+        check(&lengths, &[("field", "length"), ("memory", "500")], &[3, 2, 1, 0], 996);
+        check(&lengths, &[("field", "length"), ("memory", "16k"), ("top", "3")], &[999, 998, 997], 0);
         let all: Vec<u64> = (0..1000).rev().collect();
-        check(&lengths, &[("name", "length")], &all, 0);
+        check(&lengths, &[("field", "length")], &all, 0);
     }
 }
