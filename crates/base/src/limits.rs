@@ -217,6 +217,9 @@ pub const HTTP_SEEK_BYTES: usize = 64 << 10;
 /// curl undoes five.
 pub const HTTP_CODINGS: usize = 8;
 
+/// Other readings of an HTTP message that rules see, where clients disagree about its body.
+pub const HTTP_READINGS: usize = 6;
+
 /// Bytes kept of an HTTP connection's requests without a response; responses to further ones come without their
 /// request.
 pub const HTTP_ASKED_BYTES: usize = 64 << 10;

@@ -22,6 +22,7 @@ mod decode;
 pub(crate) mod exit;
 mod format;
 mod head;
+mod reading;
 mod row;
 pub(crate) mod session;
 mod side;

@@ -237,6 +237,16 @@ fn heads_as_they_are_met() {
     }
 }
 
+/// libhtp and browsers take the first bytes of a server that begin no response for the body of one.
+#[test]
+fn a_response_of_http_0_9_is_its_body() {
+    for body in ["ok", "<html>\r\nHTTP/1.1 is not this\r\n", "no line end", "a\n\nb"] {
+        check(&[client(GET), server(body)], &[("GET /a", b"", 0, false), ("0 GET /a", body.as_bytes(), 0, false)]);
+    }
+    let cut = [client(GET), server("<html>"), Turn::Gap(1, 9), server("</html>")];
+    check(&cut, &[("GET /a", b"", 0, false), ("0 GET /a", b"<html></html>", 9, false)]);
+}
+
 #[test]
 fn codings() {
     let text: Vec<u8> = (0..2000u32).flat_map(|n| format!("line {}\n", n % 37).into_bytes()).collect();
@@ -250,8 +260,9 @@ fn codings() {
         coded.extend_from_slice(b"behind");
         coded
     };
-    let rows: [(&str, Vec<u8>); 14] = [
+    let rows: [(&str, Vec<u8>); 15] = [
         ("Content-Encoding: gzip", gzip(&text)),
+        ("Content-Encoding: gzip, gzip, deflate, gzip, gzip", gzip(&gzip(&deflate(&gzip(&gzip(&text)))))),
         ("Content-Encoding: X-GZip", crooked),
         ("Content-Encoding: deflate", zlib(&text)),
         ("Content-Encoding: deflate", deflate(&text)),

@@ -95,6 +95,8 @@ pub struct Transaction {
     bytes: Vec<u8>,
     bodies: Vec<Body>,
     buffers: Vec<(Buffer, bool, Place)>,
+    /// By side: other readings of its body. They belong to its first file.
+    readings: [Vec<Body>; 2],
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that matched, with the side they matched.
     pub(crate) matched: Vec<(u32, bool)>,
@@ -242,6 +244,34 @@ impl Transaction {
         self.bodies[body].bytes.extend_from_slice(bytes);
     }
 
+    /// Copies bytes to the end of another reading of a side's body, as other receivers have it: of the reading `number`,
+    /// from 0, up to `most` bytes. Returns how many bytes that reading had, and has.
+    pub fn append_reading_copy(&mut self, number: usize, to_server: bool, bytes: &[u8], most: usize) -> (usize, usize) {
+        let readings = &mut self.readings[usize::from(!to_server)];
+        if number >= readings.len() {
+            readings.resize_with(number + 1, Body::default);
+        }
+        let kept = &mut readings[number].bytes;
+        let had = kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(most.saturating_sub(had))]);
+        (had, kept.len())
+    }
+
+    /// The other readings of a side's body, for this buffer.
+    fn readings(&self, buffer: Buffer, to_server: bool) -> &[Body] {
+        let is_of_body =
+            matches!((buffer, to_server), (Buffer::HTTP_REQUEST_BODY, true) | (Buffer::HTTP_RESPONSE_BODY, false));
+        let is_of_file = buffer == Buffer::FILE_DATA && self.file.is_none_or(|file| file == 0);
+        if is_of_body || is_of_file { &self.readings[usize::from(!to_server)] } else { &[] }
+    }
+
+    /// The same with their names, for all buffers.
+    fn all_readings(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &Body)> {
+        let of_body = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
+        let of = move |buffer| self.readings(buffer, to_server).iter().map(move |body| (buffer, body));
+        [of_body, Buffer::FILE_DATA].into_iter().flat_map(of)
+    }
+
     fn bytes_at(&self, place: &Place) -> &[u8] {
         match place {
             Place::Among(range) => &self.bytes[range.clone()],
@@ -307,7 +337,8 @@ impl Transaction {
             number += usize::from(entry.0 == Buffer::FILE_DATA && entry.1 == to_server);
             entry.0 == buffer && entry.1 == to_server && wanted.is_none_or(|wanted| wanted == file)
         };
-        self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2))
+        let readings = self.readings(buffer, to_server).iter().map(|body| &body.bytes[..]);
+        self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2)).chain(readings)
     }
 
     /// The first buffer with this name on one side.
@@ -322,23 +353,27 @@ impl Transaction {
 
     /// All buffers of one side, with their names.
     pub fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
-        self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
+        let own = self.buffers.iter().filter(move |entry| entry.1 == to_server);
+        let readings = self.all_readings(to_server).map(|(name, body)| (name, &body.bytes[..]));
+        own.map(|entry| (entry.0, self.bytes_at(&entry.2))).chain(readings)
     }
 
     /// Buffers of one side with new bytes. Yields name, all bytes, and how many of them rules have seen.
     pub(crate) fn grown(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8], usize)> {
-        self.buffers.iter().filter(move |entry| entry.1 == to_server).filter_map(|entry| match &entry.2 {
-            Place::Body(body) => {
-                let Body { bytes, seen } = &self.bodies[*body];
-                (*seen < bytes.len()).then_some((entry.0, &bytes[..], *seen))
-            }
+        let own = self.buffers.iter().filter(move |entry| entry.1 == to_server).filter_map(|entry| match &entry.2 {
+            Place::Body(body) => Some((entry.0, &self.bodies[*body])),
             Place::Among(_) => None,
-        })
+        });
+        let all = own.chain(self.all_readings(to_server));
+        all.filter(|(_, body)| body.seen < body.bytes.len()).map(|(name, body)| (name, &body.bytes[..], body.seen))
     }
 
     /// Marks all bytes of one side as seen.
     pub(crate) fn see_bodies(&mut self, to_server: bool) {
-        let Transaction { buffers, bodies, .. } = self;
+        let Transaction { buffers, bodies, readings, .. } = self;
+        for body in &mut readings[usize::from(!to_server)] {
+            body.seen = body.bytes.len();
+        }
         for entry in buffers.iter().filter(|entry| entry.1 == to_server) {
             if let Place::Body(body) = &entry.2 {
                 bodies[*body].seen = bodies[*body].bytes.len();
@@ -348,7 +383,8 @@ impl Transaction {
 
     /// Bytes of memory that the transaction holds.
     pub fn kept_bytes(&self) -> usize {
-        let in_bodies = self.bodies.iter().map(|body| size_of::<Body>() + body.bytes.len()).sum::<usize>();
+        let bodies = self.readings.iter().flatten().chain(&self.bodies);
+        let in_bodies = bodies.map(|body| size_of::<Body>() + body.bytes.len()).sum::<usize>();
         let matched = self.matched.len() * size_of::<(u32, bool)>();
         let matched_files = self.matched_files.len() * size_of::<(u32, bool, usize)>();
         self.message.len() + self.bytes.len() + in_bodies + self.lists_bytes() + matched + matched_files

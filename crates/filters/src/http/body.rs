@@ -9,6 +9,7 @@ use super::chunks::{Chunks, Next};
 use super::decode::{Decoder, Then};
 use super::exit::Exit;
 use super::head::{Coding, Codings, Head};
+use super::reading::Readings;
 use super::start::StartLine;
 use base::limits::{DECODED_BLOCK_BYTES, HTTP_CODINGS};
 use buffer::descriptor::WIRE_MAX;
@@ -34,7 +35,7 @@ impl Framing {
         if head.chunked { Framing::Chunked(Chunks::START) } else { Framing::unchunked(head, request) }
     }
 
-    fn unchunked(head: &Head<'_>, request: bool) -> Framing {
+    pub(super) fn unchunked(head: &Head<'_>, request: bool) -> Framing {
         match head.length {
             Some(0) => Framing::None,
             Some(length) => Framing::Length(length),
@@ -77,6 +78,8 @@ pub(super) struct Body {
     pub(super) end: End,
     /// The request was not seen. If it was HEAD, there is no body, and the first bytes may be the next response.
     pub(super) in_doubt: bool,
+    /// In the first line of a response without a head. Behind it another response may begin.
+    pub(super) first_line: bool,
     /// Bytes are missing at the end, or could not be decoded.
     truncated: bool,
     /// The block flagged LAST was given.
@@ -86,6 +89,10 @@ pub(super) struct Body {
     /// Bytes missing before the next block.
     gap: u32,
     decoded_bytes: u64,
+    /// How other clients read it.
+    readings: Option<Box<Readings>>,
+    /// Its own framing is broken, and `readings` go on.
+    is_outlived: bool,
 }
 
 impl Body {
@@ -98,11 +105,14 @@ impl Body {
             content: Content::Plain,
             end: End::Open,
             in_doubt: false,
+            first_line: false,
             truncated: false,
             last_given: false,
             pending: false,
             gap: 0,
             decoded_bytes: 0,
+            readings: None,
+            is_outlived: false,
         };
         if head.transfer.over || head.content.over {
             exit.count_unseen("bodies in more codings than are undone");
@@ -141,7 +151,29 @@ impl Body {
 
     /// Reads a block's bytes from `offset` on. Returns where it stopped: at the end of the block or the body, or when
     /// the batch's output is full.
-    pub(super) fn take(&mut self, block: &Descriptor, bytes: &[u8], mut offset: usize, exit: &mut Exit<'_>) -> usize {
+    pub(super) fn take(&mut self, block: &Descriptor, bytes: &[u8], offset: usize, exit: &mut Exit<'_>) -> usize {
+        let end = self.take_own(block, bytes, offset, exit);
+        if let Some(readings) = &mut self.readings {
+            readings.take(&bytes[offset..end], block.class.direction() == 0, exit);
+            if self.is_outlived && !readings.go_on() {
+                self.end = End::Broken;
+            }
+        }
+        end
+    }
+
+    /// How other clients read this body, for rules.
+    pub(super) fn read_also(&mut self, readings: Readings) {
+        self.readings = (!readings.is_empty()).then(|| Box::new(readings));
+    }
+
+    fn end_readings(&mut self, exit: &mut Exit<'_>) {
+        if let Some(readings) = self.readings.take() {
+            readings.end(exit);
+        }
+    }
+
+    fn take_own(&mut self, block: &Descriptor, bytes: &[u8], mut offset: usize, exit: &mut Exit<'_>) -> usize {
         while self.end == End::Open && offset < bytes.len() && !self.pending && !exit.is_full() {
             let rest = &bytes[offset..];
             offset += match &mut self.framing {
@@ -173,6 +205,13 @@ impl Body {
                     Next::Data(used) => used,
                     Next::End(used) => {
                         self.end = End::Whole;
+                        used
+                    }
+                    Next::Broken(used) if self.readings.as_ref().is_some_and(|readings| readings.go_on()) => {
+                        exit.count("chunk sizes that are none", 1);
+                        (self.framing, self.truncated, self.is_outlived) = (Framing::Close, true, true);
+                        self.stop_decoding(true, &[], exit);
+                        self.content = Content::Over;
                         used
                     }
                     Next::Broken(used) => {
@@ -330,6 +369,8 @@ impl Body {
 
     /// `bytes` bytes are missing here; returns how many of them lie behind the body's end.
     pub(super) fn miss(&mut self, bytes: u32, block: &Descriptor, exit: &mut Exit<'_>) -> u32 {
+        // What follows is at a place that they cannot know.
+        self.end_readings(exit);
         let inside = match self.framing {
             Framing::None => 0,
             Framing::Length(left) => u32::try_from(left).unwrap_or(u32::MAX).min(bytes),
@@ -395,6 +436,7 @@ impl Body {
             self.truncated = true;
         }
         self.dismiss(exit);
+        self.end_readings(exit);
         if !self.last_given {
             let mut flags = Flags::LAST;
             if self.truncated || self.cut().is_some() {

@@ -28,9 +28,14 @@ impl Coded {
             return None;
         }
         codings.reverse();
-        let bytes = Decoder::memory_bytes(&codings, first);
-        let decoder = Decoder::new(&codings, bytes, &mut Spares::default());
-        Some(Coded { decoder, left: most as u64 * STAGES })
+        Some(Coded::of(&codings, first, most))
+    }
+
+    /// The same for codings in the order in which they are undone. Allocates.
+    pub(super) fn of(codings: &[Coding], first: u8, most: usize) -> Coded {
+        let bytes = Decoder::memory_bytes(codings, first);
+        let decoder = Decoder::new(codings, bytes, &mut Spares::default());
+        Coded { decoder, left: most as u64 * STAGES }
     }
 
     /// Maximum memory.

@@ -10,6 +10,17 @@ use filter::prelude::*;
 use filter::{Counters, Marks};
 use std::collections::VecDeque;
 
+/// Bytes of another reading of a message (see [`reading`](super::reading)).
+#[derive(Debug)]
+pub(crate) struct Other {
+    /// Blocks that were given before it.
+    pub(crate) behind: usize,
+    pub(crate) to_server: bool,
+    /// The number of the reading in its message.
+    pub(crate) number: usize,
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -19,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) raw_heads: bool,
     /// For each of these heads, the number of the request that it is or answers.
     pub(crate) requests: VecDeque<Option<u64>>,
+    /// What other readings of messages have; for rules alone.
+    pub(crate) others: Vec<Other>,
     /// Bytes came that may be part of a message and are in none, or a body is not decoded to its end.
     pub(crate) unseen: bool,
     /// Maximum decoded bytes of one message.
@@ -45,6 +58,7 @@ impl Shared {
             decode,
             raw_heads: false,
             requests: VecDeque::new(),
+            others: Vec::new(),
             unseen: false,
             decoded_max,
             max_ratio,
@@ -159,6 +173,14 @@ impl<'a> Exit<'a> {
     pub(super) fn push_head(&mut self, head: &[u8], request: Option<u64>, time: u64, class: Class, flags: Flags) {
         if self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags) {
             self.shared.requests.push_back(request);
+        }
+    }
+
+    /// Gives a copy of bytes that another reading of the message of this direction has.
+    pub(super) fn push_reading(&mut self, number: usize, to_server: bool, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let behind = self.out.len();
+            self.shared.others.push(Other { behind, to_server, number, bytes: bytes.to_vec() });
         }
     }
 

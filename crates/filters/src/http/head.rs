@@ -61,6 +61,10 @@ pub(super) struct Head<'a> {
     pub(super) bad_lengths: u32,
     /// Transfer-Encoding contains chunked.
     pub(super) chunked: bool,
+    /// Transfer-Encoding is other than `chunked` alone, spelled as usual.
+    pub(super) odd_transfer: bool,
+    /// The same for Content-Encoding and one coding.
+    pub(super) odd_content: bool,
     /// The other codings of Transfer-Encoding.
     pub(super) transfer: Codings,
     pub(super) content: Codings,
@@ -81,6 +85,8 @@ impl<'a> Head<'a> {
             length: None,
             bad_lengths: 0,
             chunked: false,
+            odd_transfer: false,
+            odd_content: false,
             transfer: Codings::default(),
             content: Codings::default(),
         };
@@ -90,6 +96,13 @@ impl<'a> Head<'a> {
             rest = after;
         }
         Some(head)
+    }
+
+    /// Do some clients see chunks where others see none?
+    pub(super) fn doubts_chunks(&self) -> bool {
+        let (StartLine::Request { protocol, .. } | StartLine::Response { protocol, .. }) = self.start;
+        let is_old = !protocol.eq_ignore_ascii_case(b"HTTP/1.1");
+        self.chunked && (self.odd_transfer || self.length.is_some() || self.bad_lengths > 0 || is_old)
     }
 
     fn field(&mut self, field: &'a [u8]) {
@@ -106,15 +119,19 @@ impl<'a> Head<'a> {
             12 if is(b"content-type") => drop(self.content_type.get_or_insert(value)),
             14 if is(b"content-length") => value.split(|byte| *byte == b',').for_each(|one| self.length(trim(one))),
             16 if is(b"content-encoding") => {
+                self.odd_content |= self.content_encoding.is_some() || !is_usual(field, b"content-encoding", CODINGS);
                 self.content_encoding.get_or_insert(value);
                 self.codings(value, |head, coding| head.content.push(coding));
             }
-            17 if is(b"transfer-encoding") => self.codings(value, |head, coding| {
-                // No receiver knows such a coding, so no sender can use it; browsers ignore it.
-                if coding != Coding::Unknown {
-                    head.transfer.push(coding);
-                }
-            }),
+            17 if is(b"transfer-encoding") => {
+                self.odd_transfer |= self.chunked || !is_usual(field, b"transfer-encoding", &[b"chunked"]);
+                self.codings(value, |head, coding| {
+                    // No receiver knows such a coding, so no sender can use it; browsers ignore it.
+                    if coding != Coding::Unknown {
+                        head.transfer.push(coding);
+                    }
+                });
+            }
             19 if is(b"content-disposition") => drop(self.disposition.get_or_insert(value)),
             _ => {}
         }
@@ -165,6 +182,20 @@ fn split_field(bytes: &[u8]) -> (&[u8], &[u8]) {
         line = &bytes[..bytes.len() - rest.len()];
     }
     (line, rest)
+}
+
+/// Content codings as they are usually spelled.
+const CODINGS: &[&[u8]] = &[b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"identity"];
+
+/// Is the field `name` with one of these values, spelled as usual?
+fn is_usual(field: &[u8], name: &[u8], values: &[&[u8]]) -> bool {
+    let is_named = field.get(..name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
+    let value = field.get(name.len()..).and_then(|rest| rest.strip_prefix(b":")).unwrap_or_default();
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let from = value.iter().take_while(|byte| blank(byte)).count();
+    let value = &value[from..];
+    let value = &value[..value.len() - value.iter().rev().take_while(|byte| blank(byte)).count()];
+    is_named && values.iter().any(|usual| value.eq_ignore_ascii_case(usual))
 }
 
 /// No known name or coding is longer.

@@ -11,6 +11,7 @@ use super::asked::{Asked, Method, Question};
 use super::body::{Body, End, Framing};
 use super::exit::Exit;
 use super::head::{Head, host_name};
+use super::reading::{Readings, undone};
 use super::row::give_row;
 use super::side::{Phase, Side};
 use super::socks::{Read, Socks};
@@ -18,6 +19,9 @@ use super::start::{EmptyLine, StartLine, is_status_line, may_answer, may_begin, 
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
+
+/// Stands for the head that a response of HTTP/0.9 lacks.
+const NO_HEAD: &[u8] = b"HTTP/0.9";
 
 /// Do the bytes of `next` directly follow those of `block`?
 fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
@@ -149,7 +153,12 @@ impl Session {
                     Read::No => this.gone(exit),
                 },
                 Phase::Body(body) => {
-                    place.offset = body.take(block, bytes, offset, exit);
+                    let end = if body.first_line { memchr(b'\n', &bytes[offset..]) } else { None };
+                    let most = end.map_or(bytes.len(), |end| offset + end + 1);
+                    place.offset = body.take(block, &bytes[..most], offset, exit);
+                    if end.is_some() && place.offset == most {
+                        (body.first_line, body.in_doubt) = (false, true);
+                    }
                     place.used = true;
                     place.cut = place.cut.or(body.cut());
                 }
@@ -227,6 +236,7 @@ impl Session {
     /// A direction ended. `seen`: its end was in the capture. `at` is an empty block of the direction.
     fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
         let side = usize::from(class.direction());
+        self.end_first_line(side, at, exit);
         self.end_doubt(side, at, exit);
         if let Phase::Body(body) = &mut self.sides[side].phase {
             body.stream_ends(seen);
@@ -239,6 +249,7 @@ impl Session {
     /// Bytes are missing; returns whether they belong to a body for certain.
     fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
         let side = usize::from(block.class.direction());
+        self.end_first_line(side, &block.part(0, 0), exit);
         self.end_doubt(side, &block.part(0, 0), exit);
         let in_body = match &mut self.sides[side].phase {
             Phase::Gone => return false,
@@ -354,11 +365,19 @@ impl Session {
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES)];
         // Rules know which side answers.
         let fits = if exit.shared.raw_heads && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
+        let line = memchr(b'\n', bytes);
+        if self.may_lack_head(side) && !may_answer(bytes) {
+            if exit.shared.raw_heads {
+                self.message(NO_HEAD, block.time, block.class, true, exit);
+                return 0;
+            }
+            self.sides[side].head_time = block.time;
+            return self.hold_first_line(block, bytes, exit);
+        }
         if !fits {
             self.no_start(block.class, exit);
             return 0;
         }
-        let line = memchr(b'\n', bytes);
         if line.map_or(bytes.len() == HTTP_HEAD_BYTES, |end| start_line(&bytes[..end]).is_none()) {
             self.no_start(block.class, exit);
             return 0;
@@ -378,14 +397,76 @@ impl Session {
         bytes.len()
     }
 
+    /// May a response of HTTP/0.9 begin here, which is a body alone, as libhtp and browsers take it?
+    fn may_lack_head(&self, side: usize) -> bool {
+        let this = &self.sides[side];
+        side == 1 && !this.confirmed && !this.lost && !this.line_whole && self.asked.front().is_some()
+    }
+
+    /// Copies a line that no response begins with, and the bytes behind it that show whether a response begins there.
+    /// Returns the bytes read. Rules do not wait, because what they wait for has passed.
+    fn hold_first_line(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
+        let side = usize::from(block.class.direction());
+        let this = &self.sides[side];
+        let room = HTTP_HEAD_BYTES - this.head.len();
+        let bytes = match memchr(b'\n', &this.head) {
+            Some(_) => &bytes[..1],
+            None => &bytes[..memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1).min(room)],
+        };
+        if !self.append_head_copy(block.class, bytes, exit) {
+            return bytes.len();
+        }
+        let head = &mut self.sides[side].head;
+        let behind = memchr(b'\n', head).map(|end| end + 1);
+        match behind.map(|at| is_status_line(0, &head[at..])) {
+            Some(Some(true)) => {
+                let line = behind.unwrap_or_default();
+                head.drain(..line);
+                exit.shared.give_back(line);
+                exit.count("places where a start line should be", 1);
+            }
+            Some(Some(false)) => self.begin_without_head(block.class, exit),
+            Some(None) | None if head.len() >= HTTP_HEAD_BYTES => self.begin_without_head(block.class, exit),
+            Some(None) | None => {}
+        }
+        bytes.len()
+    }
+
+    /// No more bytes can show whether a response begins: those at hand are one of HTTP/0.9.
+    fn end_first_line(&mut self, side: usize, at: &Descriptor, exit: &mut Exit<'_>) {
+        let this = &self.sides[side];
+        if !this.head.is_empty() && self.may_lack_head(side) && matches!(this.phase, Phase::Start) {
+            self.begin_without_head(at.class, exit);
+            self.give_held(side, at, exit);
+            self.sides[side].drop_head(exit);
+        }
+    }
+
+    /// Begins a response of HTTP/0.9 whose first bytes are in `head`.
+    fn begin_without_head(&mut self, class: Class, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[usize::from(class.direction())];
+        let (held, time) = (std::mem::take(&mut this.head), this.head_time);
+        self.message(NO_HEAD, time, class, true, exit);
+        self.sides[usize::from(class.direction())].head = held;
+    }
+
     /// Adds bytes to the head in `head`; returns how many were used.
     fn continue_head_copy(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let side = usize::from(block.class.direction());
+        if self.may_lack_head(side) && !may_answer(&self.sides[side].head) {
+            return self.hold_first_line(block, bytes, exit);
+        }
         let this = &mut self.sides[side];
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES - this.head.len())];
         let end = if this.line_whole { this.empty_line.find(bytes) } else { memchr(b'\n', bytes).map(|end| end + 1) };
         let bytes = &bytes[..end.unwrap_or(bytes.len())];
         if !self.append_head_copy(block.class, bytes, exit) {
+            return bytes.len();
+        }
+        if self.may_lack_head(side) && !may_answer(&self.sides[side].head) {
+            if exit.shared.raw_heads {
+                self.begin_without_head(block.class, exit);
+            }
             return bytes.len();
         }
         let this = &mut self.sides[side];
@@ -514,11 +595,10 @@ impl Session {
                 let success = matches!(status, Some(200..=299));
                 let tunnel = status == Some(101) || question.kind == Method::Connect && success;
                 // RFC 9112 section 6.3, rules 1 and 2.
-                let bodyless = matches!(status, Some(204 | 304));
+                let bodyless = matches!(status, Some(100 | 102..=199 | 204 | 304));
                 // Some clients take what follows; rules look at it, unless it is the next response.
                 doubted = bodyless && exit.shared.raw_heads && (head.chunked || head.length.is_some());
-                let none = tunnel || question.kind == Method::Head || matches!(status, Some(100..=199));
-                let none = none || bodyless && !doubted;
+                let none = tunnel || question.kind == Method::Head || bodyless && !doubted;
                 (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
             }
         };
@@ -532,19 +612,36 @@ impl Session {
         } else {
             give_row(&head, question, time, class, flags, exit);
         }
+        let is_old = std::ptr::eq(bytes, NO_HEAD);
+        let is_interim = matches!(head.start, StartLine::Response { status: Some(100 | 102..=199), .. });
         let is_connect = question.kind == Method::Connect;
+        // Only for rules.
+        let mut readings = (exit.shared.raw_heads && whole).then(|| Readings::of(&head, bytes, framing));
+        if let Some(readings) = &mut readings {
+            readings.take_head(bytes, side == 0, exit);
+        }
         let phase = match framing {
             _ if !whole => Phase::Start,
-            Framing::None => Phase::Start,
+            Framing::None => {
+                readings.into_iter().for_each(|readings| readings.end(exit));
+                Phase::Start
+            }
             framing => {
                 let mut body = Body::new(framing, &head, exit);
                 body.in_doubt = unseen || doubted;
+                body.first_line = is_old && exit.shared.raw_heads;
+                if let Some(mut readings) = readings {
+                    if is_interim {
+                        readings.add(framing, &undone(&head.transfer, &head.content));
+                    }
+                    body.read_also(readings);
+                }
                 Phase::Body(body)
             }
         };
-        match head.start {
-            StartLine::Request { .. } | StartLine::Response { status: Some(100 | 102..=199), .. } => {}
-            StartLine::Response { .. } => self.asked.pop(),
+        // What has no head may stand before the response.
+        if is_response && !is_interim && !is_old {
+            self.asked.pop();
         }
         self.settle(exit);
         let this = &mut self.sides[side];

@@ -4,7 +4,7 @@ use super::http_events;
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
 use super::uri;
-use crate::http::exit::{Exit, Shared};
+use crate::http::exit::{Exit, Other, Shared};
 use crate::http::session::Session;
 use crate::http::start::{StartLine, start_line, trim};
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
@@ -25,6 +25,8 @@ pub(super) struct Http {
     asked: VecDeque<(u64, u64)>,
     /// By side: the transaction of the current message.
     current: [Option<u64>; 2],
+    /// By side: the transaction of the newest message.
+    newest: [Option<u64>; 2],
     /// By side: the file name of the current body, until the body begins.
     names: [Option<Vec<u8>>; 2],
     /// The protocol that the server switches to.
@@ -130,18 +132,26 @@ impl Http {
         shared.within(cx, |exit| self.session.close(class, exit));
         shared.out.clear();
         shared.shared.requests.clear();
+        shared.shared.others.clear();
         shared.shared.unseen = false;
     }
 
     fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
         let mut out = std::mem::take(&mut shared.out);
-        for block in out.drain(..) {
+        let others = std::mem::take(&mut shared.shared.others);
+        let mut others = others.into_iter().peekable();
+        for (at, block) in out.drain(..).enumerate() {
+            while let Some(other) = others.next_if(|other| other.behind <= at) {
+                self.other(&other, to);
+            }
             let to_server = block.class.direction() == 0;
             let side = usize::from(!to_server);
             let bytes = cx.rings.bytes(&block);
             if block.has(Flags::META) {
                 let request = shared.shared.requests.pop_front().flatten();
+                self.newest[side] = None;
                 self.current[side] = self.head(bytes, request, to_server, shared.asks, to);
+                self.newest[side] = self.current[side].or(self.newest[side]);
             } else if let Some(id) = self.current[side] {
                 if let Some(name) = self.names[side].take()
                     && let Some(one) = to.get(id)
@@ -159,16 +169,28 @@ impl Http {
                     _ => to.append_file(id, buffer, to_server, bytes),
                 }
             }
-            if block.has(Flags::LAST)
-                && let Some(id) = self.current[side].take()
-            {
+            if !block.has(Flags::LAST) {
+                continue;
+            }
+            if let Some(id) = self.current[side].take() {
                 if let Some(mut form) = self.form.take_if(|_| to_server) {
                     form.end(&mut |found| mime::put(&found, id, to));
                 }
                 to.complete(id, to_server);
+            } else if let Some(id) = self.newest[side] {
+                // The body of an interim response is whole.
+                to.change(id, to_server);
             }
         }
+        others.for_each(|other| self.other(&other, to));
         shared.out = out;
+    }
+
+    /// Adds bytes of another reading of a message.
+    fn other(&self, other: &Other, to: &mut Transactions) {
+        if let Some(id) = self.newest[usize::from(!other.to_server)] {
+            to.append_reading(id, other.number, other.to_server, &other.bytes);
+        }
     }
 
     fn head(
@@ -200,6 +222,8 @@ impl Http {
                     self.asked.front().filter(|(of, _)| *of == number).map(|(_, id)| *id)
                 });
                 if interim {
+                    // Its body is one to some clients; it is not the end of the exchange.
+                    self.newest[1] = asked;
                     if status == Some(100)
                         && let Some(id) = asked
                         && let Some(one) = to.get(id)

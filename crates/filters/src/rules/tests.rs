@@ -1,5 +1,7 @@
 //! Rules over frames, through the whole filter.
 
+mod readings;
+
 use super::*;
 use testkit::frames::real_and_damaged;
 use testkit::packets::{CLIENT, SERVER, flag, tcp, udp};

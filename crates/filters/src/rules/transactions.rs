@@ -210,6 +210,15 @@ impl Transactions {
         }
     }
 
+    /// Adds bytes of another reading of a body. Requests a full inspection as [`append_body`](Self::append_body) does.
+    pub fn append_reading(&mut self, id: u64, number: usize, to_server: bool, bytes: &[u8]) {
+        let Some(one) = self.get(id) else { return };
+        let (had, has) = one.append_reading_copy(number, to_server, bytes, RULES_BODY_BYTES);
+        if has > had {
+            self.grew(id, to_server, had, has, has >= RULES_BODY_BYTES);
+        }
+    }
+
     fn append(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8], is_file: bool) {
         if is_file && self.whole_files && self.find(id).is_some() {
             self.add_to_file(id, to_server, bytes);
@@ -227,10 +236,14 @@ impl Transactions {
         let full = had + take >= RULES_BODY_BYTES;
         let growing = if buffer == Buffer::FILE_DATA { &mut one.file_growing } else { &mut one.growing };
         growing[usize::from(!to_server)] = !full;
-        // A full inspection costs time in proportion to the body, so it is due when the body's length has quadrupled. The
-        // first bytes get one too: rules on the name of a file match with them.
+        self.grew(id, to_server, had, had + take, full);
+    }
+
+    /// Bytes of a body grew. A full inspection costs time in proportion to the body, so it is due when the body's length
+    /// has quadrupled. The first bytes get one too: rules on the name of a file match with them.
+    fn grew(&mut self, id: u64, to_server: bool, had: usize, has: usize, full: bool) {
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
-        if had == 0 || full || stage(had) != stage(had + take) {
+        if had == 0 || full || stage(had) != stage(has) {
             self.change(id, to_server);
         } else if !self.grown.contains(&(id, to_server)) {
             self.grown.push((id, to_server));
