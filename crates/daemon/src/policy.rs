@@ -12,13 +12,14 @@
 //! devices = ["eth*", "wlan0"]
 //! modes = ["tap"]     # tap: read copies; consume: take packets away; flow: open flows, where the device is an interface
 //! slices = "20%"      # mode flow: most guaranteed part of each of these wires, for all flows of a user together
-//! weight = 10         # mode flow: largest weight N of a share `fair:N`
+//! weight = 10         # mode flow: largest weight N of a share `fair:N`, which divides what the user's flows get
+//! user-weight = 1     # mode flow: the user's share of what slices leave over, relative to other users
 //! keep = "64M"        # keep the last 64 MiB of each of these devices for readers that look back
 //! filter = "udp port 53"  # the only packets of these devices that they see, whatever they ask for
 //! ```
 //!
 //! Without `slices` and `weight`, a user has 20 % of each wire and weights up to 10. Root has all of each wire, and
-//! weights up to 1000.
+//! weights up to 1000. All users share equally what slices leave over, root too, unless `user-weight` says otherwise.
 //!
 //! Root may do everything, except consume without a file. It looks back into the ring of the first entry that keeps all
 //! of a device. Readers that two different entries allow never share a ring. So packets that a filter rejects are not
@@ -118,6 +119,8 @@ struct Allow {
     modes: Vec<Allowed>,
     slices: Option<String>,
     weight: Option<u32>,
+    #[serde(rename = "user-weight")]
+    user_weight: Option<u32>,
     keep: Option<String>,
     filter: Option<String>,
 }
@@ -201,18 +204,22 @@ impl Policy {
             if keep.is_some() && !allow.modes.contains(&Allowed::Tap) {
                 return Err("keep: an entry that does not allow \"tap\" has no readers that look back".to_string());
             }
-            if (allow.slices.is_some() || allow.weight.is_some()) && !allow.modes.contains(&Allowed::Flow) {
-                return Err("slices, weight: they limit flows, and the entry does not allow \"flow\"".to_string());
+            let limits_flows = allow.slices.is_some() || allow.weight.or(allow.user_weight).is_some();
+            if limits_flows && !allow.modes.contains(&Allowed::Flow) {
+                let text = "slices, weight, user-weight: they concern flows, and the entry does not allow \"flow\"";
+                return Err(text.to_string());
             }
             let mut shares = ShareLimits::default();
             if let Some(text) = &allow.slices {
                 let wrong = || format!("slices: `{text}` is no part of a wire; as \"20%\", at most 100%");
                 shares.slices_ppm = percent_ppm(text).ok_or_else(wrong)?;
             }
-            if let Some(weight) = allow.weight {
-                let wrong = || format!("weight: {weight} is no weight; 1 to {}", ShareLimits::NONE.weight);
-                shares.weight =
-                    Some(weight).filter(|weight| (1..=ShareLimits::NONE.weight).contains(weight)).ok_or_else(wrong)?;
+            let weights = [
+                ("weight", allow.weight, &mut shares.weight),
+                ("user-weight", allow.user_weight, &mut shares.user_weight),
+            ];
+            for (key, given, place) in weights {
+                *place = weight(key, given, *place)?;
             }
             if allow.filter.is_some() && allow.modes.contains(&Allowed::Flow) {
                 return Err("filter: a flow gets packets past it: \"flow\" needs an entry of its own".to_string());
@@ -360,6 +367,12 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// The weight that a key gives, or `otherwise`.
+fn weight(key: &str, given: Option<u32>, otherwise: u32) -> Result<u32, String> {
+    let (weight, most) = (given.unwrap_or(otherwise), ShareLimits::NONE.weight);
+    if (1..=most).contains(&weight) { Ok(weight) } else { Err(format!("{key}: {weight} is no weight; 1 to {most}")) }
+}
+
 /// Parses a percentage, such as `20%` or `0.5%`, into millionths.
 fn percent_ppm(text: &str) -> Option<u32> {
     let number = text.strip_suffix('%')?.trim_end();
@@ -467,12 +480,13 @@ mod tests {
     fn an_entry_says_what_its_users_take_of_a_wire() {
         let policy = parse(
             "[[allow]]\nusers = [\"anna\"]\ndevices = [\"eth0\"]\nmodes = [\"flow\"]\nslices = \"62.5%\"\nweight = 100\n\
+             user-weight = 3\n\
              [[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"tap\", \"flow\"]\n",
         )
         .unwrap();
         let limits = |user, device| policy.allows_flows(&peer(user, &[]), Some(device)).unwrap();
-        assert_eq!(limits(1000, "eth0"), ShareLimits { slices_ppm: 625_000, weight: 100 });
-        assert_eq!(limits(1000, "eth1"), ShareLimits { slices_ppm: 200_000, weight: 10 });
+        assert_eq!(limits(1000, "eth0"), ShareLimits { slices_ppm: 625_000, weight: 100, user_weight: 3 });
+        assert_eq!(limits(1000, "eth1"), ShareLimits { slices_ppm: 200_000, weight: 10, user_weight: 1 });
         assert_eq!((limits(7, "eth0"), limits(0, "eth0")), (ShareLimits::default(), ShareLimits::NONE));
         let entry = |mode: &str, rest: &str| {
             parse(&format!("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"{mode}\"]\n{rest}\n"))
@@ -485,10 +499,13 @@ mod tests {
             let error = entry("flow", &format!("slices = \"{text}\"")).unwrap_err();
             assert!(error.contains("number 1: slices") && error.contains("20%"), "{text}: {error}");
         }
-        for weight in ["0", "1001"] {
-            assert!(entry("flow", &format!("weight = {weight}")).unwrap_err().contains("1 to 1000"));
+        for key in ["weight", "user-weight"] {
+            for weight in ["0", "1001"] {
+                let error = entry("flow", &format!("{key} = {weight}")).unwrap_err();
+                assert!(error.contains(&format!("1: {key}: {weight} is no weight; 1 to 1000")), "{error}");
+            }
+            assert!(entry("tap", &format!("{key} = 5")).unwrap_err().contains("does not allow \"flow\""));
         }
-        assert!(entry("tap", "weight = 5").unwrap_err().contains("does not allow \"flow\""));
         assert!(entry("flow", "slices = \"5%\"").is_ok());
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct NewFlow {
     pub(crate) name: Name,
     pub(crate) process: i32,
     pub(crate) user: u32,
+    /// The user's weight among users of the wire.
+    pub(crate) user_weight: u32,
     pub(crate) client: u64,
     pub(crate) channel: u32,
     pub(crate) driver: Driver,

@@ -15,7 +15,7 @@ use crate::template::{Template, UDP};
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
 use flow::{FlowState, Granted, InterfaceState, OpenFlow};
-use qos::Class;
+use qos::{Class, User};
 use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
 
@@ -50,7 +50,8 @@ impl Core {
         let name = self.flows.name(name, user, now)?;
         let connection = (name.protocol == TCP).then(Connection::default);
         let channel = channel as u32;
-        let new = NewFlow { number, name, process, user, client, channel, driver, connection, place };
+        let user_weight = limits.user_weight;
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
         let id = self.insert(new, class, now)?;
         self.give_bells(client, process, user, bells);
         self.hold(client, channel, Holder::Flow(id));
@@ -134,7 +135,7 @@ impl Core {
 
     /// Adds a flow whose name was reserved. Releases the name if the wire has no such share left.
     pub(crate) fn insert(&mut self, new: NewFlow, class: Class, now: u64) -> Result<FlowId, NetError> {
-        let NewFlow { number, name, process, user, client, channel, driver, connection, place } = new;
+        let NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place } = new;
         let geometry = driver.geometry();
         let longest = u64::from(self.mtu) + 14;
         let id = self.flows.insert(Flow {
@@ -166,7 +167,7 @@ impl Core {
             account: Account::default(),
             _place: place,
         });
-        if let Err(refusal) = self.scheduler.admit(id.key(), class, now) {
+        if let Err(refusal) = self.scheduler.admit(id.key(), class, User { number: user, weight: user_weight }, now) {
             self.flows.remove(id);
             return Err(NetError::new(NetErrorKind::Full, refusal.to_string()));
         }

@@ -87,7 +87,7 @@ impl Core {
             process: flow.process,
             user: flow.user,
             channel,
-            what: Kept::Flow(open),
+            what: Kept::Flow(open, self.scheduler.user(id.key()).unwrap_or_default().weight),
         };
         Some((record, flow.driver.segments().to_vec()))
     }
@@ -156,7 +156,10 @@ impl Core {
                 self.give_bells(client, process, user, Some(bells));
                 return Ok(());
             }
-            Kept::Flow(open) => self.restore_flow(number, &owner, channel, &open, all_of(fds)?, users, now),
+            Kept::Flow(open, user_weight) => {
+                let owner = Owner { limits: ShareLimits { user_weight, ..limits }, ..owner };
+                self.restore_flow(number, &owner, channel, &open, all_of(fds)?, users, now)
+            }
             Kept::Listener(open, limits) => {
                 let owner = Owner { limits, ..owner };
                 self.restore_listener(number, owner, channel, open, users, numbers)
@@ -185,7 +188,7 @@ impl Core {
         users: &Users,
         now: u64,
     ) -> Result<(), NetError> {
-        let Owner { client, process, user, .. } = *owner;
+        let Owner { client, process, user, limits, .. } = *owner;
         self.has_doorbells(client)?;
         let driver = Driver::restore(open.geometry(), segments).map_err(lost)?;
         let (into, out) = open.geometry().bytes();
@@ -194,7 +197,8 @@ impl Core {
         let OpenFlow { protocol, local, remote, .. } = *open;
         let name = self.flows.name(Name { protocol, local, remote }, user, now)?;
         let connection = (protocol == TCP).then(Connection::default);
-        let new = NewFlow { number, name, process, user, client, channel, driver, connection, place };
+        let user_weight = limits.user_weight;
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
         let id = self.insert(new, class, now)?;
         self.hold(client, channel, Holder::Flow(id));
         let Some(flow) = self.flows.get_mut(id) else { return Ok(()) };

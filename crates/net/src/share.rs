@@ -12,17 +12,20 @@ pub struct ShareLimits {
     pub slices_ppm: u32,
     /// The largest weight of a fair flow.
     pub weight: u32,
+    /// The user's share of the time that slices leave over, relative to other users: at least 1.
+    pub user_weight: u32,
 }
 
 impl ShareLimits {
-    /// Only the interface's own limit, for root.
-    pub const NONE: ShareLimits = ShareLimits { slices_ppm: 1_000_000, weight: MOST_WEIGHT };
+    /// Only the interface's own limit, for root. Its flows together share as those of any other user.
+    pub const NONE: ShareLimits = ShareLimits { slices_ppm: 1_000_000, weight: MOST_WEIGHT, user_weight: 1 };
 }
 
 impl Default for ShareLimits {
-    /// The limits of an ordinary user, if the policy does not give any: a fifth of the wire, and weights up to 10.
+    /// The limits of an ordinary user, if the policy does not give any: a fifth of the wire, weights up to 10, and as
+    /// much of the rest as another user.
     fn default() -> ShareLimits {
-        ShareLimits { slices_ppm: 200_000, weight: 10 }
+        ShareLimits { slices_ppm: 200_000, weight: 10, user_weight: 1 }
     }
 }
 

@@ -259,7 +259,8 @@ impl Core {
         let name = self.flows.name(name, user, now).map_err(|_| ListenerDrop::InUse)?;
         let connection = Some(connection);
         let channel = NO_CHANNEL;
-        let new = NewFlow { number, name, process, user, client, channel, driver, connection, place };
+        let user_weight = limits.user_weight;
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
         let id = self.insert(new, class, now).map_err(|_| ListenerDrop::NoShare)?;
         self.flows.listeners.wait(local, id, segments, now);
         Ok(id)

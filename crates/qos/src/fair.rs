@@ -1,12 +1,13 @@
 //! Weighted fair queueing by start times. Each flow has a virtual time, which advances by the wire time of its frames
-//! divided by its weight. The flow furthest behind sends. A returning flow starts level with the others.
+//! divided by its weight. The flow furthest behind sends. A returning flow starts level with the others. So do users, for
+//! which `users` has a queue of its own.
 
 use crate::heap::Heap;
 
 /// The parts of a nanosecond in which virtual time is counted.
 const PARTS: u128 = 1 << 20;
 
-/// The place of one flow in virtual time; kept while the flow is idle.
+/// The place of one flow, or user, in virtual time; kept while it is idle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tag {
     time: u128,
@@ -23,33 +24,33 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    /// Adds a flow.
-    pub(crate) fn enter(&mut self, slot: u32, flow: u32, tag: &mut Tag) {
-        if !self.heap.holds(slot) {
+    /// Adds a flow at a place of the heap.
+    pub(crate) fn enter(&mut self, place: u32, flow: u32, tag: &mut Tag) {
+        if !self.heap.holds(place) {
             tag.time = tag.time.max(self.time);
-            self.heap.set(slot, (tag.time, flow));
+            self.heap.set(place, (tag.time, flow));
         }
     }
 
-    pub(crate) fn leave(&mut self, slot: u32) {
-        self.heap.remove(slot);
+    pub(crate) fn leave(&mut self, place: u32) {
+        self.heap.remove(place);
     }
 
-    /// The slot of the flow that is furthest behind; `None` without flows.
+    /// The flow that is furthest behind; `None` without flows.
     pub(crate) fn choose(&mut self) -> Option<u32> {
-        let ((time, _), slot) = self.heap.first()?;
+        let ((time, flow), _) = self.heap.first()?;
         self.time = self.time.max(time);
-        Some(slot)
+        Some(flow)
     }
 
     /// Charges `wire_ns` to a flow, which may have left meanwhile.
-    pub(crate) fn charge(&mut self, slot: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
+    pub(crate) fn charge(&mut self, place: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
         let weight = u128::from(weight.max(1));
         let work = u128::from(wire_ns) * PARTS + tag.remainder;
         tag.time = tag.time.saturating_add(work / weight);
         tag.remainder = work % weight;
-        if self.heap.holds(slot) {
-            self.heap.set(slot, (tag.time, flow));
+        if self.heap.holds(place) {
+            self.heap.set(place, (tag.time, flow));
         }
     }
 }

@@ -9,9 +9,10 @@
 //!    Implementation in a Vertically Structured Operating System*, 1997). A flow has a slice of wire time in each period.
 //!    Among the flows with time left, the flow whose period ends first sends. A frame that runs over the slice is charged
 //!    to the next period, therefore a flow gets its share exactly, although frames cannot be cut.
-//! 2. **Leftover time** (`fair`): fair flows by weight, and guaranteed flows with slack that have used up their slices.
+//! 2. **Leftover time** (`users`, `fair`): users share it by weight, however many flows each has. Within a user's part,
+//!    fair flows share by weight, and guaranteed flows with slack that have used up their slices.
 //!    This is weighted fair queueing by start times (Goyal, Vin, Cheng, *Start-time Fair Queuing*, 1996).
-//! 3. **Background**: flows that send only when no other flow may.
+//! 3. **Background**: flows that send only when no other flow may, shared among users and their flows as above.
 //!
 //! A guarantee holds because `admission` refuses more than a part of the wire (95 % unless told otherwise), and because an
 //! idle flow loses time as it passes: a flow that wakes late in its period cannot burst at the cost of others (after the
@@ -30,9 +31,11 @@ mod fair;
 mod guarantee;
 mod heap;
 mod scheduler;
+mod users;
 mod wire;
 
 pub use admission::Refusal;
 pub use guarantee::{Class, Guarantee, GuaranteeError, LONGEST_PERIOD_NS, WHOLE};
 pub use scheduler::{Choice, How, Options, Scheduler, Usage};
+pub use users::User;
 pub use wire::Wire;

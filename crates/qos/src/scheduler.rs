@@ -3,9 +3,10 @@
 use crate::admission::{Admission, Refusal};
 use crate::clock::{Clock, Moment};
 use crate::edf::Account;
-use crate::fair::{FairQueue, Tag};
+use crate::fair::Tag;
 use crate::guarantee::Class;
 use crate::heap::Heap;
+use crate::users::{Place, User, UserQueue, Users};
 use std::collections::HashMap;
 
 /// The limits of a scheduler.
@@ -82,14 +83,16 @@ pub struct Scheduler {
     entitled: Heap<(Moment, u32)>,
     /// Guaranteed flows with frames that used their slices up, by the end of the period.
     spent: Heap<(Moment, u32)>,
+    users: Users,
     /// Fair flows, and spent flows with slack.
-    fair: FairQueue,
-    background: FairQueue,
+    fair: UserQueue,
+    background: UserQueue,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     flow: u32,
+    place: Place,
     class: Class,
     ready: bool,
     /// None unless the class is guaranteed.
@@ -110,16 +113,18 @@ impl Scheduler {
             free: Vec::new(),
             entitled: Heap::default(),
             spent: Heap::default(),
-            fair: FairQueue::default(),
-            background: FairQueue::default(),
+            users: Users::default(),
+            fair: UserQueue::default(),
+            background: UserQueue::default(),
         }
     }
 
-    /// Admits a flow, which is idle at first. Allocates.
+    /// Admits a flow of a user, which is idle at first. The weight of `user` counts for all flows of that user from now on.
+    /// Allocates.
     ///
     /// # Errors
     /// [`Refusal`] if the flow is known, the class cannot be, guarantees would take too much, or there are too many flows.
-    pub fn admit(&mut self, flow: u32, class: Class, now: u64) -> Result<(), Refusal> {
+    pub fn admit(&mut self, flow: u32, class: Class, user: User, now: u64) -> Result<(), Refusal> {
         let now = self.clock.advance(now);
         if self.slots.contains_key(&flow) {
             return Err(Refusal::Known(flow));
@@ -128,8 +133,12 @@ impl Scheduler {
             return Err(Refusal::Flows { most: self.options.most_flows });
         }
         self.admission.take(&class, None)?;
+        let (place, is_new) = self.users.join(user);
+        for queue in [&mut self.fair, &mut self.background] {
+            queue.make_room(place, is_new);
+        }
         let (tag, usage) = (Tag::default(), Usage::default());
-        let entry = Entry { flow, class, ready: false, account: account(&class, now), tag, usage };
+        let entry = Entry { flow, place, class, ready: false, account: account(&class, now), tag, usage };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -150,7 +159,6 @@ impl Scheduler {
     /// ahead of its guarantee, and a new period begins. The same class again changes nothing.
     ///
     /// # Errors
-    /// [`Refusal`] as for [`Scheduler::admit`], or if the flow is unknown; the flow then keeps its class.
     /// [`Refusal`] as for [`Scheduler::admit`], or if the flow is unknown; the flow keeps its class.
     pub fn change(&mut self, flow: u32, class: Class, now: u64) -> Result<(), Refusal> {
         let now = self.clock.advance(now);
@@ -181,6 +189,7 @@ impl Scheduler {
             self.leave(slot);
             let entry = &mut self.entries[slot as usize];
             entry.ready = false;
+            self.users.part(entry.place);
             self.admission.give_back(&entry.class);
             self.free.push(slot);
         }
@@ -250,6 +259,7 @@ impl Scheduler {
             How::Background => &mut entry.usage.background_ns,
         };
         *sum = sum.saturating_add(wire_ns);
+        let of_users = self.users.user(entry.place).weight;
         match (how, entry.class, &mut entry.account) {
             (How::Slice, _, Some(account)) => {
                 let had_time = account.has_time();
@@ -260,13 +270,14 @@ impl Scheduler {
                 }
             }
             (How::Slack | How::Fair, Class::Guaranteed(_), _) => {
-                self.fair.charge(slot, flow, &mut entry.tag, wire_ns, self.options.slack_weight);
+                let weights = [self.options.slack_weight, of_users];
+                self.fair.charge(entry.place, slot, &mut entry.tag, wire_ns, weights);
             }
             (How::Slack | How::Fair, Class::Fair { weight }, _) => {
-                self.fair.charge(slot, flow, &mut entry.tag, wire_ns, weight);
+                self.fair.charge(entry.place, slot, &mut entry.tag, wire_ns, [weight, of_users]);
             }
             (How::Background, Class::Background, _) => {
-                self.background.charge(slot, flow, &mut entry.tag, wire_ns, 1);
+                self.background.charge(entry.place, slot, &mut entry.tag, wire_ns, [1, of_users]);
             }
             // The flow has another class now, and nothing there to charge.
             (How::Slice, _, None) | (How::Slack | How::Fair, Class::Background, _) | (How::Background, _, _) => {}
@@ -284,6 +295,11 @@ impl Scheduler {
         Some(self.entries[self.slot(flow)? as usize].class)
     }
 
+    /// The user of a flow, with the weight that counts now. None: the flow is unknown.
+    pub fn user(&self, flow: u32) -> Option<User> {
+        Some(self.users.user(self.entries[self.slot(flow)? as usize].place))
+    }
+
     /// The part of the wire that guarantees have taken, in millionths.
     pub fn taken_ppm(&self) -> u32 {
         self.admission.taken_ppm()
@@ -296,7 +312,7 @@ impl Scheduler {
     fn grow(&mut self) {
         // Doubling, so that admitting n flows takes O(n).
         let slots = self.entries.len().next_power_of_two();
-        for heap in [&mut self.entitled, &mut self.spent, &mut self.fair.heap, &mut self.background.heap] {
+        for heap in [&mut self.entitled, &mut self.spent] {
             heap.grow(slots);
         }
         self.free.reserve(self.entries.len());
@@ -332,19 +348,20 @@ impl Scheduler {
                 }
                 self.spent.set(slot, key);
                 if account.slack() {
-                    self.fair.enter(slot, entry.flow, &mut entry.tag);
+                    self.fair.enter(entry.place, slot, &mut entry.tag);
                 }
             }
-            (None, Class::Background) => self.background.enter(slot, entry.flow, &mut entry.tag),
-            (None, _) => self.fair.enter(slot, entry.flow, &mut entry.tag),
+            (None, Class::Background) => self.background.enter(entry.place, slot, &mut entry.tag),
+            (None, _) => self.fair.enter(entry.place, slot, &mut entry.tag),
         }
     }
 
     fn leave(&mut self, slot: u32) {
         self.entitled.remove(slot);
         self.spent.remove(slot);
-        self.fair.leave(slot);
-        self.background.leave(slot);
+        let place = self.entries[slot as usize].place;
+        self.fair.leave(place);
+        self.background.leave(place);
     }
 }
 
@@ -360,20 +377,22 @@ mod tests {
     use super::*;
 
     fn comparisons(scheduler: &Scheduler) -> u64 {
-        let heaps = [&scheduler.entitled, &scheduler.spent, &scheduler.fair.heap, &scheduler.background.heap];
-        heaps.iter().map(|heap| heap.comparisons).sum()
+        let guarantees = scheduler.entitled.comparisons + scheduler.spent.comparisons;
+        guarantees + scheduler.fair.comparisons() + scheduler.background.comparisons()
     }
 
-    /// The mean and the largest number of comparisons in a decision, with `flows` guaranteed and as many fair flows.
-    fn cost(flows: u32) -> (u64, u64) {
+    /// The mean and the largest number of comparisons in a decision, with `flows` guaranteed and as many fair flows, of
+    /// `users` users.
+    fn cost(flows: u32, users: u32) -> (u64, u64) {
         const DECISIONS: u64 = 50_000;
         let mut scheduler = Scheduler::new(Options::default());
         for flow in 0..flows {
             // Flows come one after the other, and so do their periods.
             let now = u64::from(flow) * (100_000_000 / u64::from(flows));
             let guarantee = format!("{}ns/100ms+slack", 50_000_000 / flows).parse().unwrap();
-            scheduler.admit(flow, Class::Guaranteed(guarantee), now).unwrap();
-            scheduler.admit(flow + flows, Class::Fair { weight: flow % 9 + 1 }, now).unwrap();
+            let user = User { number: flow % users, weight: flow % users + 1 };
+            scheduler.admit(flow, Class::Guaranteed(guarantee), user, now).unwrap();
+            scheduler.admit(flow + flows, Class::Fair { weight: flow % 9 + 1 }, user, now).unwrap();
             scheduler.ready(flow, now);
             scheduler.ready(flow + flows, now);
         }
@@ -392,19 +411,23 @@ mod tests {
 
     #[test]
     fn a_decision_takes_a_logarithmic_number_of_comparisons() {
-        let (small, large) = (cost(100), cost(10_000));
-        // 20,000 flows are 15 levels, two comparisons each, in at most three heaps for the frame and for a period that begins.
-        assert!(large.0 <= 100 && large.1 <= 400, "{large:?}");
-        assert!(large.0 <= 3 * small.0, "{small:?} {large:?}");
+        for users in [1, 100] {
+            let (small, large) = (cost(100, users), cost(10_000, users));
+            // 20,000 flows are 15 levels, two comparisons each, in at most three heaps for the frame and for a period that begins.
+            // The heap of users and those of their flows have as many levels together.
+            assert!(large.0 <= 100 && large.1 <= 400, "{large:?}");
+            assert!(large.0 <= 3 * small.0, "{small:?} {large:?}");
+        }
     }
 
     #[test]
     fn changes_are_live_and_all_or_nothing() {
         let class = |text: &str| Class::Guaranteed(text.parse().unwrap());
+        let user = User::default();
         let mut scheduler = Scheduler::new(Options { most_flows: 3, ..Options::default() });
-        scheduler.admit(1, class("50ms/100ms"), 0).unwrap();
-        scheduler.admit(2, class("40ms/100ms"), 0).unwrap();
-        assert_eq!(scheduler.admit(2, Class::Background, 0), Err(Refusal::Known(2)));
+        scheduler.admit(1, class("50ms/100ms"), user, 0).unwrap();
+        scheduler.admit(2, class("40ms/100ms"), user, 0).unwrap();
+        assert_eq!(scheduler.admit(2, Class::Background, user, 0), Err(Refusal::Known(2)));
         assert_eq!(scheduler.change(9, Class::Background, 0), Err(Refusal::Unknown(9)));
         assert_eq!(scheduler.change(1, Class::Fair { weight: 0 }, 0), Err(Refusal::NoWeight));
         let refusal = scheduler.change(1, class("60ms/100ms"), 0).unwrap_err().to_string();
@@ -412,8 +435,8 @@ mod tests {
         assert_eq!(scheduler.class(1), Some(class("50ms/100ms")));
         scheduler.change(2, class("10ms/100ms"), 0).unwrap();
         scheduler.change(1, class("60ms/100ms"), 0).unwrap();
-        scheduler.admit(3, Class::Background, 0).unwrap();
-        assert_eq!(scheduler.admit(4, Class::Background, 0), Err(Refusal::Flows { most: 3 }));
+        scheduler.admit(3, Class::Background, user, 0).unwrap();
+        assert_eq!(scheduler.admit(4, Class::Background, user, 0), Err(Refusal::Flows { most: 3 }));
         scheduler.remove(1);
         assert_eq!(scheduler.taken_ppm(), 100_000);
         assert_eq!((scheduler.usage(1), scheduler.next(0)), (None, Choice::Nothing));

@@ -1,6 +1,6 @@
 //! Schedulers on simulated links: shares, delays and what is left over, at 100 Mb/s and 1 Gb/s, with long and short frames.
 
-use qos::{Choice, Class, How, Options, Scheduler, Wire};
+use qos::{Choice, Class, How, Options, Scheduler, User, Wire};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 
@@ -33,7 +33,11 @@ impl Link {
     }
 
     fn join(&mut self, flow: u32, class: Class) {
-        self.scheduler.admit(flow, class, self.now).unwrap();
+        self.join_of(User::default(), flow, class);
+    }
+
+    fn join_of(&mut self, user: User, flow: u32, class: Class) {
+        self.scheduler.admit(flow, class, user, self.now).unwrap();
         self.scheduler.ready(flow, self.now);
     }
 
@@ -113,7 +117,7 @@ fn control_frames_wait_less_than_a_period() {
             link.join(flow, guaranteed(&format!("{}ms/100ms+slack", 4 * flow)));
         }
         link.join(7, Class::Fair { weight: 1000 });
-        link.scheduler.admit(CONTROL, guaranteed("200us/10ms"), 0).unwrap();
+        link.scheduler.admit(CONTROL, guaranteed("200us/10ms"), User::default(), 0).unwrap();
         let (mut random, mut due, mut waiting) = (1_u64, 5 * MS, None);
         let (mut frames, mut most) = (0, 0);
         while link.now < 5_000 * MS {
@@ -177,6 +181,90 @@ fn best_effort_senders_share_by_weight() {
             }
         });
     }
+}
+
+/// A user with one flow and a user with 200, all of this class. Gives the wire time of each user.
+fn one_against_many(link: &mut Link, class: Class, weights: [u32; 2]) -> [u64; 2] {
+    for flow in 0..=200 {
+        let number = u32::from(flow > 0);
+        link.join_of(User { number, weight: weights[number as usize] }, flow, class);
+    }
+    times_of_users(link)
+}
+
+/// The wire time of flow 0, and of all others, in the time of a thousand frames.
+fn times_of_users(link: &mut Link) -> [u64; 2] {
+    let sent = link.run(link.now + 1000 * link.frame_ns());
+    let one = sent.get(&0).copied().unwrap_or_default();
+    [one, sent.values().sum::<u64>() - one]
+}
+
+#[test]
+fn users_share_equally_however_many_flows_each_has() {
+    for class in [Class::Fair { weight: 1 }, Class::Fair { weight: 1000 }, Class::Background] {
+        on_each_link(|mut link| {
+            let [one, many] = one_against_many(&mut link, class, [1, 1]);
+            assert_near(one, many, 2 * link.frame_ns(), "a user");
+        });
+    }
+}
+
+#[test]
+fn users_share_by_their_weights_and_flows_within_a_user_by_theirs() {
+    on_each_link(|mut link| {
+        let [one, many] = one_against_many(&mut link, Class::Fair { weight: 1 }, [1, 3]);
+        assert_near(3 * one, many, 6 * link.frame_ns(), "a weighted user");
+    });
+    let mut link = Link::new(SPEEDS[1], FRAMES[1]);
+    for (flow, weight, number) in [(0, 1, 0), (1, 3, 0), (2, 10, 1)] {
+        link.join_of(User { number, weight: 1 }, flow, Class::Fair { weight });
+    }
+    let sent = link.run(8 * MS);
+    for (flow, ms) in [(0, 1), (1, 3), (2, 4)] {
+        assert_near(sent[&flow], ms * MS, 4 * link.frame_ns(), "a flow of a user");
+    }
+}
+
+#[test]
+fn a_user_neither_gains_nor_loses_by_going_idle() {
+    on_each_link(|mut link| {
+        one_against_many(&mut link, Class::Fair { weight: 1 }, [1, 1]);
+        link.scheduler.idle(0);
+        assert_eq!(times_of_users(&mut link)[0], 0);
+        link.scheduler.ready(0, link.now);
+        let [one, many] = times_of_users(&mut link);
+        assert_near(one, many, 2 * link.frame_ns(), "after a pause");
+        // Its flow rests, or is closed and opened anew, after each of its frames: its turns are the same.
+        for is_closed in [false, true] {
+            let (begin, mut one, mut many) = (link.now, 0, 0);
+            while link.now < begin + 1000 * link.frame_ns() {
+                let flow = link.step(u64::MAX).unwrap();
+                *if flow == 0 { &mut one } else { &mut many } += 1;
+                if flow == 0 {
+                    if is_closed {
+                        link.scheduler.remove(0);
+                        link.scheduler.admit(0, Class::Fair { weight: 1 }, User::default(), link.now).unwrap();
+                    }
+                    link.scheduler.idle(0);
+                    link.scheduler.ready(0, link.now);
+                }
+            }
+            assert_near(one, many, 2, "frames of a user that rests for no time");
+        }
+    });
+}
+
+#[test]
+fn a_slice_is_its_flows_own_however_its_user_shares() {
+    on_each_link(|mut link| {
+        let (frame, many_of) = (link.frame_ns(), User { number: 1, weight: 1 });
+        link.join_of(many_of, 500, guaranteed(&format!("{}ns/{}ns", 30 * frame, 100 * frame)));
+        let [one, many] = one_against_many(&mut link, Class::Fair { weight: 1 }, [1, 1]);
+        // The slice is not charged to its user's part of the rest.
+        let slice = link.scheduler.usage(500).unwrap().slice_ns;
+        assert_near(slice, 300 * frame, 2 * frame, "the slice");
+        assert_near(one, many - slice, 2 * frame, "the rest");
+    });
 }
 
 #[test]

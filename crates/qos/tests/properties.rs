@@ -1,7 +1,7 @@
 //! Arbitrary sequences of operations keep the promises of the scheduler.
 
 use proptest::prelude::*;
-use qos::{Choice, Class, Guarantee, How, Options, Scheduler};
+use qos::{Choice, Class, Guarantee, How, Options, Scheduler, User};
 use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
@@ -40,6 +40,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u64>().prop_map(Step::Leap),
         20 => (1..=LONGEST_FRAME_NS).prop_map(Step::Send),
     ]
+}
+
+/// Three users have the flows.
+fn user(flow: u32) -> User {
+    User { number: flow % 3, weight: 1 + flow % 2 }
 }
 
 /// A flow as the test sees it.
@@ -115,7 +120,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Admit(flow, class) => {
-                    if scheduler.admit(flow, class, now).is_ok() {
+                    if scheduler.admit(flow, class, user(flow), now).is_ok() {
                         prop_assert!(flows.insert(flow, Flow::new(class, passed)).is_none());
                     }
                 }
@@ -173,12 +178,12 @@ proptest! {
         let mut slices = Vec::new();
         for (flow, (percent, period_ms, slack)) in (0..).zip(shares) {
             let guarantee = Guarantee { slice_ns: percent * period_ms * MS / 100, period_ns: period_ms * MS, slack };
-            if scheduler.admit(flow, Class::Guaranteed(guarantee), 0).is_ok() {
+            if scheduler.admit(flow, Class::Guaranteed(guarantee), user(flow), 0).is_ok() {
                 scheduler.ready(flow, 0);
                 slices.push((flow, guarantee, 0, 0));
             }
         }
-        scheduler.admit(100, Class::Fair { weight: 1000 }, 0).unwrap();
+        scheduler.admit(100, Class::Fair { weight: 1000 }, user(100), 0).unwrap();
         scheduler.ready(100, 0);
         let (mut now, mut lengths) = (0, frames.iter().cycle());
         while now < 600 * MS {

@@ -98,7 +98,7 @@ impl Ledger {
     pub(crate) fn all(&self) -> Vec<(Record, Vec<BorrowedFd<'_>>)> {
         let rank = |record: &Record| match record.what {
             Kept::Bells => 0,
-            Kept::Flow(_) => 1,
+            Kept::Flow(..) => 1,
             Kept::Listener(..) => 2,
             Kept::Trace(..) => 3,
         };
@@ -113,7 +113,7 @@ impl Ledger {
     pub(crate) fn held(&self) -> Vec<Held> {
         let held = |entry: &Entry| {
             let (geometry, port) = match &entry.record.what {
-                Kept::Flow(open) => (Some(open.geometry()), Some((open.protocol, open.local))),
+                Kept::Flow(open, _) => (Some(open.geometry()), Some((open.protocol, open.local))),
                 Kept::Listener(open, _) => (None, Some((crate::answer::TCP, open.local))),
                 Kept::Trace(..) => (Some(flow::TRACE_GEOMETRY), None),
                 Kept::Bells => (None, None),
@@ -217,7 +217,7 @@ mod tests {
         let (bells, handles) = Bells::create().expect("as above");
         let record = |number, what| Record { number, client, process: 1, user, channel: 3, what };
         ledger.keep(record(0, Kept::Bells), copies(&bells.handles().map(Arc::clone)));
-        ledger.keep(record(number, Kept::Flow(open)), copies(driver.segments()));
+        ledger.keep(record(number, Kept::Flow(open, 1)), copies(driver.segments()));
         (Bells::attach(handles).expect("they are sound"), Application::attach(geometry, segments).expect("as above"))
     }
 

@@ -145,8 +145,8 @@ pub(crate) struct Record {
 pub(crate) enum Kept {
     /// The doorbells of a client: the page, the handle by which the driver is rung, the handle by which it rings.
     Bells,
-    /// A flow with its final address and port: both segments, the application's first.
-    Flow(OpenFlow),
+    /// A flow with its final address and port, and its user's weight: both segments, the application's first.
+    Flow(OpenFlow, u32),
     /// A listener with its final address and port.
     Listener(OpenListener, ShareLimits),
     /// A trace of the flow of this number, with at most this many bytes of each frame: its segments, and its doorbells.
@@ -158,7 +158,7 @@ impl Record {
     pub(crate) fn fds(&self) -> usize {
         match self.what {
             Kept::Bells => 3,
-            Kept::Flow(_) => 2,
+            Kept::Flow(..) => 2,
             Kept::Listener(..) => 0,
             Kept::Trace(..) => 5,
         }
@@ -210,7 +210,7 @@ pub(crate) enum Word {
     Keep,
 }
 
-wire_struct!(ShareLimits { slices_ppm, weight });
+wire_struct!(ShareLimits { slices_ppm, weight, user_weight });
 wire_struct!(Table { addresses, routes, lease });
 wire_struct!(HeldLease { lease, id, router });
 wire_struct!(Lease { address, bits, router, mtu, server, renew, rebind, end });
@@ -221,7 +221,7 @@ wire_struct!(Record { number, client, process, user, channel, what });
 wire_struct!(Said { number, word, records });
 wire_enum!(Kept {
     1 = Bells,
-    2 = Flow(open),
+    2 = Flow(open, user_weight),
     3 = Listener(open, limits),
     4 = Trace(flow, snap),
 });

@@ -338,6 +338,8 @@ pub(super) struct Bed {
     pub(super) far: End,
     pub(super) now: u64,
     pub(super) users: Users,
+    /// The limits of users that open something now.
+    pub(super) limits: ShareLimits,
     hosts: HashMap<u64, Host>,
     pub(super) numbers: Arc<Numbers>,
 }
@@ -353,7 +355,16 @@ impl Bed {
         let mut interface = Interface::new(open, routes, opened(near, NEAR), None);
         // Tests count frames; announcements have a test of their own.
         interface.core.announcements = Announcements::default();
-        Bed { interface, far, now: SECOND, users: Users::default(), hosts: HashMap::new(), numbers: Arc::default() }
+        let limits = ShareLimits::NONE;
+        Bed {
+            interface,
+            far,
+            now: SECOND,
+            users: Users::default(),
+            limits,
+            hosts: HashMap::new(),
+            numbers: Arc::default(),
+        }
     }
 
     /// Opens a flow of this client, whose user has the same number.
@@ -369,7 +380,8 @@ impl Bed {
         let user = client as u32;
         let place = self.users.take(user, 0).expect("there is room");
         let number = self.numbers.take();
-        let opening = Opening { open: open.clone(), owner: owner(client), number, driver, bells, place };
+        let owner = Owner { limits: self.limits, ..owner(client) };
+        let opening = Opening { open: open.clone(), owner, number, driver, bells, place };
         let granted = self.interface.core.open(opening, self.now)?;
         Ok(self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("it is sound"))
     }
@@ -387,7 +399,7 @@ impl Bed {
         let (bells, fds) = self.bells(client);
         let opening = OpeningListener {
             open: open.clone(),
-            owner: owner(client),
+            owner: Owner { limits: self.limits, ..owner(client) },
             number: self.numbers.take(),
             bells,
             place: self.users.take(client as u32, 0)?,

@@ -11,6 +11,7 @@ mod ndp;
 mod overload;
 mod protocols;
 mod restore;
+mod shares;
 mod sharing;
 mod tcp;
 mod tcp_ends;

@@ -59,7 +59,7 @@ fn restart(bed: &mut Bed) {
     // In the daemon's order.
     all.sort_by_key(|(record, _)| match record.what {
         Kept::Bells => 0,
-        Kept::Flow(_) => 1,
+        Kept::Flow(..) => 1,
         Kept::Listener(..) => 2,
         Kept::Trace(..) => 3,
     });
@@ -164,6 +164,17 @@ fn listeners_accept_and_cookies_of_before_are_good() {
 }
 
 #[test]
+fn a_users_weight_among_users_of_the_wire_stays() {
+    let mut bed = Bed::new();
+    bed.limits.user_weight = 3;
+    let _flow = bed.open(7, &udp(at(1, 4000), Some(at(2, 9))));
+    restart(&mut bed);
+    let core = &bed.interface.core;
+    let weights: Vec<_> = core.flows.ids().into_iter().map(|id| core.scheduler.user(id.key())).collect();
+    assert_eq!(weights, [Some(qos::User { number: 7, weight: 3 })]);
+}
+
+#[test]
 fn what_makes_no_sense_ends_for_its_application_and_harms_no_other() {
     let mut bed = Bed::new();
     let lost = bed.open(7, &udp(at(1, 4000), None));
@@ -176,9 +187,9 @@ fn what_makes_no_sense_ends_for_its_application_and_harms_no_other() {
     let number = |number: u64| Record { number, ..record.clone() };
     let short = (number(90), copy(&fds[..1]));
     let far_channel = (Record { channel: 5000, ..number(91) }, copy(fds));
-    let Kept::Flow(open) = &record.what else { panic!("a flow") };
+    let Kept::Flow(open, _) = &record.what else { panic!("a flow") };
     let larger = OpenFlow { receive_buffers: 1024, local: at(1, 4005), ..open.clone() };
-    let other_size = (Record { what: Kept::Flow(larger), ..number(92) }, copy(fds));
+    let other_size = (Record { what: Kept::Flow(larger, 1), ..number(92) }, copy(fds));
     all.extend([short, far_channel]);
     all.sort_by_key(|(record, _)| record.number);
     let lost_ones = follow(&mut bed, all);
