@@ -10,9 +10,8 @@ pub(crate) struct PlaceArgs {
     #[arg(long, conflicts_with = "daemon")]
     local: bool,
 
-    /// The daemon that listens at this socket, else that of the variable STREAMLINE_DAEMON, else the usual one
-    #[arg(long, value_name = "PATH")]
-    daemon: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// Leave selectors out of the kernel: devices give all their packets, as files do
     #[arg(long)]
@@ -52,11 +51,31 @@ impl PlaceArgs {
     }
 
     fn place(&self) -> Place {
-        // `--local` is no conflict with the variable, which clap would take for `--daemon`.
-        let named = || std::env::var_os(socket::net::DAEMON).filter(|path| !path.is_empty()).map(PathBuf::from);
         match self.local {
             true => Place::Here,
-            false => self.daemon.clone().or_else(named).map_or(Place::Anywhere, Place::Daemon),
+            false => self.daemon.named().map_or(Place::Anywhere, Place::Daemon),
         }
+    }
+}
+
+/// The daemon that a command asks.
+// Clap does not read the variable: it would take it for `--daemon`, which conflicts with `--local`, and refuse an empty one,
+// which names no daemon.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DaemonArg {
+    /// The daemon that listens at this socket, else that of the variable STREAMLINE_DAEMON, else the usual one
+    #[arg(long, value_name = "PATH")]
+    daemon: Option<PathBuf>,
+}
+
+impl DaemonArg {
+    /// The socket that the command line or the variable names.
+    pub(crate) fn named(&self) -> Option<PathBuf> {
+        self.daemon.clone().or_else(socket::net::named_daemon)
+    }
+
+    /// The daemon's socket.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.named().unwrap_or_else(|| capture::protocol::SOCKET.into())
     }
 }

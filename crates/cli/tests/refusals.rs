@@ -121,6 +121,23 @@ fn the_variable_for_the_daemon_held_for_programs_only() {
         let text = said(command);
         assert!(text.contains("/var/empty/none"), "{command:?}: {text}");
     }
+    let check: &[&str] = &["check", "flow udp 4000 | count"];
+    let send: &[&str] = &["check", "generate count=1 | udp | flow udp to=10.0.0.3:4000"];
+    for command in [check, send, &["check", "ethernet lo | count"]] {
+        let text = said(command);
+        assert!(text.contains("missing: ") && text.contains("/var/empty/none"), "{command:?}: {text}");
+    }
     let text = said(&["run", "--local", "--stats", "none", "generate count=1 | count"]);
     assert!(text.starts_with("{\"blocks\":1,"), "--local needs no daemon: {text}");
+}
+
+#[test]
+fn an_empty_variable_names_no_daemon() {
+    let commands: [&[&str]; 4] = [&["ps"], &["doctor"], &["net", "ls"], &["stop", "1"]];
+    for command in commands {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_streamline"));
+        let output = program.args(command).env("STREAMLINE_DAEMON", "").output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!text.contains("a value is required"), "{command:?}: {text}");
+    }
 }

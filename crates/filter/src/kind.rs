@@ -383,6 +383,8 @@ pub struct Kind {
     pub one_type: Option<&'static str>,
     /// The file at which it meets other requests. A source reads there, any other filter writes.
     pub meets: Option<fn(&Params) -> Option<PathBuf>>,
+    /// An instance that was made and not run leaves nothing behind, so `check` makes one to find what it lacks.
+    pub leaves_nothing: bool,
     /// Makes an instance.
     pub make: Make,
 }
@@ -433,6 +435,7 @@ impl Kind {
             complete: None,
             one_type: None,
             meets: None,
+            leaves_nothing: false,
             make,
         }
     }
@@ -686,6 +689,12 @@ impl Kind {
     pub const fn passes_rejects(mut self) -> Kind {
         self.rejects = true;
         self.passes_rejects = true;
+        self
+    }
+
+    /// Lets `check` make an instance; see [`Kind::leaves_nothing`](field@Kind::leaves_nothing).
+    pub const fn leaves_nothing(mut self) -> Kind {
+        self.leaves_nothing = true;
         self
     }
 

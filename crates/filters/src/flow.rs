@@ -37,6 +37,7 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
     .mode(Mode::Serial)
     .sink()
     .completes(check)
+    .leaves_nothing()
     .first(&SOURCE);
 
 /// The kind `flow` at the beginning of a chain.
@@ -45,6 +46,7 @@ static SOURCE: Kind = Kind::new("flow", "receives from a flow of its own", sourc
     .notes(whole_stack)
     .source(Type::Message)
     .completes(check)
+    .leaves_nothing()
     .runs_in(Spaces::APP);
 
 const PARAMS: &[Param] = &[

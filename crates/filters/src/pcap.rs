@@ -72,6 +72,7 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
             .default("1"),
     ])
     .source(Type::Frame)
+    .leaves_nothing()
     .runs_in(Spaces::APP)
     .examples(&[Example { request: "pcap web.pcap browse.pcap | count", output: "{\"blocks\":250,\"bytes\":43378,\"wire_bytes\":43378}" }]);
 

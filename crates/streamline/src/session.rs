@@ -24,7 +24,7 @@ use control::{Design, Registry, Space, design};
 use engine::profile::{Costs, Measured, Meter, tell};
 use engine::{Edge, End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
-use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
+use filter::{Env, Failure, Kind, Lower, Output, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
 use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
@@ -340,20 +340,17 @@ impl Session {
         Ok(placed)
     }
 
-    /// Lists missing things that a design needs besides devices: files, libpcap. Opens captures only. The error is one
-    /// of the request that shows only here, such as an invalid expression.
+    /// Lists missing things that a design needs besides devices: files, libpcap, flows of the daemon. Opens captures, and
+    /// flows for a moment. The error is one of the request that shows only here, such as an invalid expression.
     pub fn missing(&self, design: &Design) -> Result<Vec<String>, Error> {
         let mut missing = Vec::new();
         for (index, node) in design.plan.nodes.iter().enumerate() {
             let Task::Filter { kind, params } = &node.task else { continue };
-            let has_list = kind.params.iter().any(|param| param.kind == ParamType::List);
-            // The list of a source whose frames go back is a list of devices.
-            let reads_files = kind.is_source() && kind.returns.is_none() && has_list;
             // Filters that may run without rights touch nothing when they are made.
-            if !reads_files && !kind.spaces.has(Spaces::PARSER) {
+            if !kind.leaves_nothing && !kind.spaces.has(Spaces::PARSER) {
                 continue;
             }
-            let env = Env { input: node.input, ..self.env.clone() };
+            let env = Env { input: node.input, ..self.env_of(design) };
             if let Err(error) = (kind.make)(params, &env) {
                 match carry_error(design, NodeId(index as u32), error) {
                     CarryError::Request(diagnostic) => return Err(Error::Request(diagnostic)),

@@ -1,20 +1,19 @@
 //! `streamline doctor`: lists the needs of live capture, which of them are met here, and the cost of each unmet one.
 
 use crate::exit::Outcome;
+use crate::place::DaemonArg;
 use capture::client::Client;
 use daemon::{confine, maps};
 use driver::namespace::Namespace;
 use kernel::capture_program::{CaptureProgram, Way};
 use serde_json::json;
 use std::io::ErrorKind;
-use std::path::PathBuf;
 
 /// Say what live capture needs and what of it is here
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// One JSON document
     #[arg(long)]
@@ -92,19 +91,19 @@ fn look(args: &Args) -> Vec<Finding> {
 }
 
 fn daemon(args: &Args) -> Finding {
-    let connected = Client::connect(&args.daemon, "streamline doctor");
+    let connected = Client::connect(&args.daemon.path(), "streamline doctor");
     let found = match &connected {
         Ok(client) => {
             let confined = client.state().map(|state| format!(", confined to: {}", state.confined));
-            format!("listens at {}{}", args.daemon.display(), confined.unwrap_or_default())
+            format!("listens at {}{}", args.daemon.path().display(), confined.unwrap_or_default())
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            format!("this user may not connect to {}: {error}", args.daemon.display())
+            format!("this user may not connect to {}: {error}", args.daemon.path().display())
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            format!("none at {}, but the socket of one that has died: {error}", args.daemon.display())
+            format!("none at {}, but the socket of one that has died: {error}", args.daemon.path().display())
         }
-        Err(error) => format!("none at {}: {error}", args.daemon.display()),
+        Err(error) => format!("none at {}: {error}", args.daemon.path().display()),
     };
     let cost = match &connected {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {

@@ -223,7 +223,7 @@ fn capture(args: &Args, interface: &str) -> Outcome {
     let place = match &args.daemon {
         // The user may have emptied this setting.
         Some(path) if !path.is_empty() => Place::Daemon(path.into()),
-        _ => Place::Anywhere,
+        _ => socket::net::named_daemon().map_or(Place::Anywhere, Place::Daemon),
     };
     let session = Session::with_output(Output::new(Box::new(file), false)).devices_at(place);
     let job = session.prepare(&text, &variables)?;

@@ -2,6 +2,7 @@
 
 use crate::daemon_client;
 use crate::exit::Outcome;
+use crate::place::DaemonArg;
 use crate::progress::{count, duration};
 use crate::stages;
 use crate::table::Table;
@@ -11,7 +12,7 @@ use capture::protocol::{ClientState, DaemonState};
 use capture::registry::{ReaderState, RingState};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use streamline::parser as parsers;
 use streamline::parser::protocol::ParserState;
@@ -27,9 +28,8 @@ use streamline::running::place::Id;
 /// parcels of blocks wait for it, of how many, from which thread.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// One JSON document
     #[arg(long)]
@@ -44,20 +44,20 @@ struct Shown {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let requests = client::list();
-    let daemon = daemon_client::state(&args.daemon, "streamline ps")?;
-    let shared = parser(&args.daemon, "streamline ps").unwrap_or_default();
+    let daemon = daemon_client::state(&args.daemon.path(), "streamline ps")?;
+    let shared = parser(&args.daemon.path(), "streamline ps").unwrap_or_default();
     let nothing = match &daemon {
         Some(_) => "no request runs, and the daemon has no reader\n".to_string(),
-        None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.display()),
+        None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.path().display()),
     };
     // Who names a daemon is told, also below the list of requests, that it is not there.
-    let absent = daemon.is_none() && args.daemon != Path::new(capture::protocol::SOCKET);
+    let absent = daemon.is_none() && args.daemon.path() != Path::new(capture::protocol::SOCKET);
     let shown = Shown { requests, daemon: daemon.unwrap_or_default(), shared };
     if args.json {
         return crate::print_json(&shown.json());
     }
     if absent && !shown.requests.is_empty() {
-        eprintln!("warning: no daemon can be asked at {}", args.daemon.display());
+        eprintln!("warning: no daemon can be asked at {}", args.daemon.path().display());
     }
     crate::print_text(&shown.text(nothing))
 }

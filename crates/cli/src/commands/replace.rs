@@ -1,9 +1,9 @@
 //! `streamline replace`: replaces a running request by another one.
 
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::request_text::{RequestArgs, RequestText};
 use crate::running;
-use std::path::PathBuf;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, NewRequest, Question};
 
@@ -31,9 +31,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 }
 
 const AFTER_HELP: &str = "\
@@ -44,7 +43,7 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let request = args.request.read()?;
-    let target = running::find(args.id, &args.daemon)?;
+    let target = running::find(args.id, &args.daemon.path())?;
     let RequestText { source, name, variables } = request;
     match target.ask(&Question::Replace(NewRequest { source, name, variables }))? {
         Answer::Replaced => Ok(()),

@@ -4,13 +4,13 @@
 
 use crate::daemon_client;
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::table::Table;
 use capture::protocol::{ClientState, DaemonState};
 use capture::registry::{ReaderState, RingState};
 use driver::counters::{Counter, Meaning, SoftnetCounters};
 use driver::device::Device;
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Show the counters along a packet's way: devices, the kernel's backlogs, the daemon's rings and their readers
 ///
@@ -24,9 +24,8 @@ pub(crate) struct Args {
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// Also counters that are 0
     #[arg(long)]
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut devices = super::devices::list()?;
     // Without a daemon, or without access to it, there are still devices.
     let DaemonState { mut rings, clients, .. } =
-        daemon_client::state(&args.daemon, "streamline stats")?.unwrap_or_default();
+        daemon_client::state(&args.daemon.path(), "streamline stats")?.unwrap_or_default();
     let is_wanted = |name: &str| args.devices.is_empty() || args.devices.iter().any(|wanted| wanted == name);
     let is_known = |name: &String| {
         devices.iter().any(|device| device.link.name == *name) || rings.iter().any(|ring| ring.device.name == *name)

@@ -2,8 +2,8 @@
 
 use crate::daemon_client::connect;
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::running;
-use std::path::PathBuf;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, Question};
 
@@ -27,9 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE")]
     kept: Option<String>,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 }
 
 const AFTER_HELP: &str = "\
@@ -41,12 +40,12 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(id) = args.id {
-        return match running::find(id, &args.daemon)?.ask(&Question::Stop)? {
+        return match running::find(id, &args.daemon.path())?.ask(&Question::Stop)? {
             Answer::Stopping => Ok(()),
             other => Err(CommandError::from(other)),
         };
     }
-    let client = connect(&args.daemon, "streamline stop")?;
+    let client = connect(&args.daemon.path(), "streamline stop")?;
     if let Some(device) = &args.kept {
         client.forget(device)?;
     }

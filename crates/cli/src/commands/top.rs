@@ -3,6 +3,7 @@
 use super::ps::parser;
 use crate::daemon_client;
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::progress::{count, size};
 use crate::signals::Finishing;
 use crate::stages;
@@ -13,7 +14,6 @@ use capture::protocol::{ClientState, DaemonState};
 use capture::registry::{ReaderState, RingState};
 use std::collections::HashMap;
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streamline::StopFlag;
 use streamline::parser::protocol::ParserState;
@@ -27,9 +27,8 @@ use streamline::running::client::{self, Request};
 /// On a terminal each view replaces the previous one; elsewhere it follows it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// Seconds between two views
     #[arg(long, value_name = "S", default_value_t = 1.0)]
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Err(CommandError::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
     }
     // Without a daemon there may still be requests.
-    let client = daemon_client::connect_if_there(&args.daemon, "streamline top")?;
+    let client = daemon_client::connect_if_there(&args.daemon.path(), "streamline top")?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Told)?;
     let clear = if std::io::stdout().is_terminal() && terminal::has_escapes() { "\x1b[H\x1b[2J" } else { "" };
@@ -56,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         let now = Instant::now();
         let state = client.as_ref().map(capture::client::Client::state).transpose()?;
         let requests = client::list();
-        let shared = parser(&args.daemon, "streamline top").unwrap_or_default();
+        let shared = parser(&args.daemon.path(), "streamline top").unwrap_or_default();
         if let Some((then, last, last_shared, last_requests)) = &before {
             let seconds = (now - *then).as_secs_f64();
             let shared = view_shared(last_shared, &shared, seconds);
@@ -68,7 +67,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let shown = rings.into_iter().chain([shared, stages]).filter(|part| !part.is_empty());
             let mut shown: Vec<String> = shown.collect();
             if shown.is_empty() {
-                let daemon = args.daemon.display();
+                let daemon = args.daemon.path();
+                let daemon = daemon.display();
                 shown.push(format!("no request of yours runs in stages, and no daemon can be asked at {daemon}\n"));
             }
             crate::print_data(&format!("{clear}{}\n", shown.join("\n")))?;

@@ -1,13 +1,13 @@
 //! `streamline watch`: shows the blocks on an edge of a running request.
 
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::running;
 use crate::signals::Finishing;
 use crate::table::Table;
 use buffer::ring::OnFull;
 use filter::{Type, Types};
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use streamline::running::client;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, EdgeLine, Question};
@@ -39,9 +39,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// Miss nothing: the request waits for this reader, for a second at most; then it is overtaken
     ///
@@ -87,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Some((id, edge)) => (id, Some(edge)),
     };
     let id = id.parse::<Id>().map_err(CommandError::Wrong)?;
-    let target = running::find(id, &args.daemon)?;
+    let target = running::find(id, &args.daemon.path())?;
     let edges = || match target.ask(&Question::Edges)? {
         Answer::Edges(_, edges, _) => Ok(edges),
         other => Err(CommandError::from(other)),

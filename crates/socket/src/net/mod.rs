@@ -45,7 +45,7 @@ pub use crate::facts::{Change, OnChange};
 pub(crate) use address::plain;
 pub use buffer::flow::Facts;
 pub use listener::{Incoming, TcpListener};
-pub use options::{DAEMON, Options};
+pub use options::{DAEMON, Options, named_daemon};
 pub use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 pub use stream::TcpStream;
 pub use udp::UdpSocket;

@@ -4,13 +4,17 @@ use crate::facts::OnChange;
 use crate::runtime::Wanted;
 use crate::runtime::tcp::Shape;
 use stack::Marks;
-use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The environment variable that names the control socket of the daemon.
 pub const DAEMON: &str = "STREAMLINE_DAEMON";
+
+/// The control socket that the variable [`DAEMON`] names. `None`: it is not set, or empty.
+pub fn named_daemon() -> Option<PathBuf> {
+    std::env::var_os(DAEMON).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
 
 /// Connections that wait at a listener: the backlog of `std::net`.
 const BACKLOG: u32 = 128;
@@ -45,9 +49,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let named = std::env::var_os(DAEMON).filter(|path| !path.is_empty());
         Options {
-            daemon: named.unwrap_or_else(|| OsString::from(capture::protocol::SOCKET)).into(),
+            daemon: named_daemon().unwrap_or_else(|| capture::protocol::SOCKET.into()),
             device: None,
             local: None,
             share: None,

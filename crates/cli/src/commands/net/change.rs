@@ -2,9 +2,9 @@
 
 use super::{Asking, parse, show};
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use flow::{Change, Question, RouteState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
 
 /// Add an address to an interface, or take one away
 ///
@@ -85,13 +85,6 @@ struct PrefixArgs {
     daemon: DaemonArg,
 }
 
-#[derive(clap::Args)]
-struct DaemonArg {
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
-}
-
 /// Have an interface go on on another device
 ///
 /// Addresses, routes, flows and listeners go to the other device, which the daemon opens as it opened the first one. The hardware
@@ -118,11 +111,9 @@ fn destination(text: &str) -> Result<(IpAddr, u8), String> {
     if text == "default" { Ok((Ipv4Addr::UNSPECIFIED.into(), 0)) } else { parse::prefix(text) }
 }
 
-impl DaemonArg {
-    fn change(&self, name: &str, device: &str, change: Change) -> Outcome {
-        let asking = Asking { daemon: self.daemon.clone(), json: false };
-        asking.connect(name)?.change(Question::Change(device.into(), change))
-    }
+fn ask(daemon: DaemonArg, name: &str, device: &str, change: Change) -> Outcome {
+    let asking = Asking { daemon, json: false };
+    asking.connect(name)?.change(Question::Change(device.into(), change))
 }
 
 pub(super) fn addr(args: &AddrArgs) -> Outcome {
@@ -132,7 +123,7 @@ pub(super) fn addr(args: &AddrArgs) -> Outcome {
         AddrAction::Add(_) => Change::AddAddress(*address, *bits),
         AddrAction::Del(_) => Change::RemoveAddress(*address, *bits),
     };
-    daemon.change("addr", device, change)
+    ask(daemon.clone(), "addr", device, change)
 }
 
 pub(super) fn route(args: &RouteArgs) -> Outcome {
@@ -148,7 +139,7 @@ pub(super) fn route(args: &RouteArgs) -> Outcome {
         RouteAction::Add(_) => Change::AddRoute(route),
         RouteAction::Del(_) => Change::RemoveRoute(route),
     };
-    daemon.change("route", device, change)
+    ask(daemon.clone(), "route", device, change)
 }
 
 /// The router of `via ADDRESS`.

@@ -25,8 +25,8 @@ mod up;
 
 use crate::daemon_client;
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use flow::{Answer, InterfaceState, Question};
-use std::path::PathBuf;
 
 /// Interfaces: devices on which applications have flows, past the host's own network stack
 ///
@@ -80,9 +80,8 @@ enum Action {
 /// The daemon to ask, and the form of the answer.
 #[derive(clap::Args)]
 struct Asking {
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = ::socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// One JSON document
     #[arg(long)]
@@ -91,7 +90,7 @@ struct Asking {
 
 impl Asking {
     fn connect(&self, name: &str) -> Result<Connection, CommandError> {
-        daemon_client::connect(&self.daemon, &format!("streamline net {name}")).map(Connection)
+        daemon_client::connect(&self.daemon.path(), &format!("streamline net {name}")).map(Connection)
     }
 }
 

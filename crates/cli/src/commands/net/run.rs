@@ -7,6 +7,7 @@
 use super::parse;
 use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use capture::CaptureErrorKind;
 use flow::InterfaceState;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -41,9 +42,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let library = LIBRARY.path().map_err(CommandError::Failed)?;
     LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
     // If there is no daemon, the error says how to start one.
-    let daemon = super::Connection(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
+    let daemon = super::Connection(crate::daemon_client::connect(&args.daemon.path(), "streamline net run")?);
     check_interface(args, &daemon.interfaces()?)?;
     drop(daemon);
     if preload::is_go(&path) {
@@ -142,7 +142,7 @@ fn check_interface(args: &Args, interfaces: &[InterfaceState]) -> Outcome {
 
 /// Why an interface gives no flow such a share of the wire, if the share is the reason.
 fn refuses(args: &Args, device: &str, slice: &str) -> Result<Option<String>, CommandError> {
-    let connection = Connection::open(&args.daemon, "streamline net run");
+    let connection = Connection::open(&args.daemon.path(), "streamline net run");
     let connection = connection.map_err(|error| CommandError::Failed(error.to_string()))?;
     let wanted = UdpOptions { device: Some(device.into()), share: Some(slice.into()), ..UdpOptions::default() };
     match UdpSocket::open(Arc::new(connection), &wanted, &mut NoEnv) {
@@ -165,7 +165,7 @@ fn start_host(args: &Args) -> Result<String, CommandError> {
     let (place, listener) = Place::create().map_err(system)?;
     let this = std::env::current_exe().map_err(system)?;
     let mut host = Command::new(this);
-    host.arg("socket-host").arg(std::path::absolute(&args.daemon).map_err(system)?);
+    host.arg("socket-host").arg(std::path::absolute(args.daemon.path()).map_err(system)?);
     host.arg(std::process::id().to_string());
     host.env(socket_host::VARIABLE, place.variable());
     if let Some(address) = args.addr {

@@ -62,8 +62,8 @@ impl SocketArgs {
             on_change: None,
         };
         // If there is no daemon, the error says how to start one.
-        drop(crate::daemon_client::connect(&self.flow.daemon, purpose)?);
-        let connection = Connection::open(&self.flow.daemon, purpose).map_err(failed)?;
+        drop(crate::daemon_client::connect(&self.flow.daemon.path(), purpose)?);
+        let connection = Connection::open(&self.flow.daemon.path(), purpose).map_err(failed)?;
         UdpSocket::open(Arc::new(connection), &options, &mut Files).map_err(failed)
     }
 }

@@ -3,10 +3,10 @@
 
 use super::parse;
 use crate::exit::CommandError;
+use crate::place::DaemonArg;
 use socket::net::{Options, TcpListener, TcpStream};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where the flows of a command are.
@@ -24,9 +24,8 @@ pub(super) struct FlowArgs {
     #[arg(long, value_name = "SHARE")]
     pub(super) slice: Option<String>,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    pub(super) daemon: PathBuf,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArg,
 }
 
 /// The addresses of a host, by the system's resolver. An IPv6 address may be in brackets.
@@ -39,9 +38,9 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandE
 impl FlowArgs {
     /// The options for its sockets. It contacts the daemon first: if there is none, the error says how to start one.
     fn options(&self, purpose: &str) -> Result<Options, CommandError> {
-        drop(crate::daemon_client::connect(&self.daemon, purpose)?);
+        drop(crate::daemon_client::connect(&self.daemon.path(), purpose)?);
         Ok(Options {
-            daemon: self.daemon.clone(),
+            daemon: self.daemon.path(),
             device: self.device.clone(),
             local: self.addr.map(|address| SocketAddr::new(address, 0)),
             share: self.slice.clone(),

@@ -2,6 +2,7 @@
 
 use super::{Asking, unexpected};
 use crate::exit::{CommandError, Outcome};
+use crate::place::DaemonArg;
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use buffer::flow::{Drop, State};
@@ -29,9 +30,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 65_549, value_parser = clap::value_parser!(u32).range(1..=65_549))]
     snap: u32,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 }
 
 const AFTER_HELP: &str = "\

@@ -2,9 +2,9 @@
 
 use super::{Asking, parse, show};
 use crate::exit::Outcome;
+use crate::place::DaemonArg;
 use flow::{InterfaceState, OpenInterface, Question};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Make a device an interface: the daemon owns it, and applications have flows on it
@@ -94,9 +94,8 @@ pub(super) struct SliceArgs {
     /// 4ms/100ms, 4ms/100ms+slack (and unused time of other flows), fair:3 (three times an equal share of the rest), background
     share: String,
 
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", env = socket::net::DAEMON, default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    daemon: DaemonArg,
 }
 
 const SLICE_HELP: &str = "\
