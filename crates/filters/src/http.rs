@@ -44,6 +44,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          names: `http.direction` (request or response), `http.http_method`, `http.hostname`, `http.url`, \
          `http.protocol`, `http.status`, `http.http_content_type`, `http.content_encoding`, `http.http_user_agent`, \
          `http.http_refer` and `http.filename` (of Content-Disposition); a response has method, host name and URL of the request it answers, where that was seen. \
+         `http.cut` names the value that the head's end in the capture cuts, or says `head`: that value is left out, and others may be missing. \
+         `http.ambiguous` says why clients disagree about the body: its length, a coding, or a status that has none. \
          The host name is without its port, the content type without its parameters.\n\n\
          Of the body chunking is undone, and so are the codings gzip, deflate and br, also several of them; `decode=no` \
          leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \

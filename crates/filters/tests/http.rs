@@ -237,6 +237,79 @@ fn heads_as_they_are_met() {
     }
 }
 
+/// The values of the records that these turns become; `-`: the record lacks it.
+fn values(turns: &[Turn], names: &[&str]) -> Vec<String> {
+    let outcome = run(blocks(turns, &[usize::MAX], true), StreamState::Established, &[]);
+    let heads = outcome.blocks.iter().filter(|block| block.descriptor.has(Flags::META));
+    let text = |bytes: &[u8]| {
+        let row = Row::new(filters::http::KIND.schema.unwrap(), bytes).expect("a row");
+        let value = |name: &&str| String::from_utf8_lossy(row.text(name).unwrap_or(b"-")).into_owned();
+        names.iter().map(value).collect::<Vec<_>>().join(" ")
+    };
+    heads.map(|block| text(&block.bytes)).collect()
+}
+
+/// A value that a gap or the snap length cuts was given as if it were whole.
+#[test]
+fn a_cut_value_is_named_and_left_out() {
+    let names = ["http.http_method", "http.url", "http.hostname", "http.http_user_agent", "http.cut"];
+    let rows = [
+        ("GET /lon", "GET - - - url"),
+        ("POST http://a/x", "POST - - - url"),
+        ("GET /a HTT", "GET /a - - protocol"),
+        ("GET /a HTTP/1.1\r\n", "GET /a - - head"),
+        ("GET /a HTTP/1.1\r\nHo", "GET /a - - head"),
+        ("GET /a HTTP/1.1\r\nHost: exam", "GET /a - - hostname"),
+        ("GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: Mo", "GET /a a - http_user_agent"),
+        ("GET /a HTTP/1.1\r\nHost: a\r\nUser-Agent: M\r\nAccept: x", "GET /a a M head"),
+    ];
+    for (text, expected) in rows {
+        for last in [vec![], vec![Turn::Gap(0, 100), client("the rest")]] {
+            let turns = [vec![client(text)], last].concat();
+            assert_eq!(values(&turns, &names), [expected], "{text:?}");
+        }
+        // A response answers a request whose value is cut, and does not have the value either.
+        let turns = [client(text), Turn::Gap(0, 100), server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")];
+        let both = values(&turns, &["http.http_method", "http.url", "http.direction"]);
+        assert_eq!(both.len(), 2, "{text:?}");
+    }
+    let rows = [
+        ("HTTP/1.1 20", "HTTP/1.1 status"),
+        ("HTTP/1.1 200 O", "HTTP/1.1 head"),
+        ("HTTP/1.1 200 OK\r\nServer: x", "HTTP/1.1 head"),
+    ];
+    for (text, expected) in rows {
+        let found = values(&[client(GET), server(text)], &["http.protocol", "http.cut"]);
+        assert_eq!(found[1], expected, "{text:?}");
+    }
+    // Other text is none of HTTP.
+    for text in ["USER /anonymous", "RETR /file", "GET ", "HTTP/1.1"] {
+        assert_eq!(values(&[client(text)], &names), [""; 0], "{text:?}");
+    }
+}
+
+#[test]
+fn a_record_says_why_clients_disagree() {
+    let rows = [
+        ("200 OK\r\nContent-Length: 2", "-"),
+        ("200 OK\r\nContent-Length: 2\r\nContent-Length: 2", "-"),
+        ("200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: gzip", "-"),
+        ("304 Same\r\nContent-Length: 2", "-"),
+        ("200 OK\r\nContent-Length: 2\r\nContent-Length: 3", "length"),
+        ("200 OK\r\nContent-Length: 2x", "length"),
+        ("200 OK\r\nTransfer-Encoding : chunked", "transfer coding"),
+        ("200 OK\r\nTransfer-Encoding:\r\n chunked", "transfer coding"),
+        ("200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2", "transfer coding"),
+        ("200 OK\r\nContent-Encoding: gzip, gzip", "content coding"),
+        ("200 OK\r\nContent-Encoding: x\r\nContent-Length: two", "length, content coding"),
+        ("204 None\r\nContent-Length: 2", "body of this status"),
+    ];
+    for (head, expected) in rows {
+        let head = format!("HTTP/1.1 {head}\r\n\r\n");
+        assert_eq!(values(&[client(GET), server(&head)], &["http.ambiguous"]), ["-", expected], "{head:?}");
+    }
+}
+
 /// libhtp and browsers take the first bytes of a server that begin no response for the body of one.
 #[test]
 fn a_response_of_http_0_9_is_its_body() {

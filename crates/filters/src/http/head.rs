@@ -5,9 +5,9 @@
 //! lines without a colon are skipped. Most of these cases come from HTTP Evader, a collection of such responses.
 //! Copies nothing. `body` applies the fields to the body.
 
-use super::start::{StartLine, is_token, start_line, trim};
+use super::start::{CUT_HEAD, StartLine, cut_line, is_token, start_line, trim};
 use base::limits::HTTP_CODINGS;
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memrchr};
 
 /// The coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,23 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads a head, or the beginning of one.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
-        let (line, mut rest) = split_line(bytes);
-        let mut head = Head {
-            start: start_line(line)?,
+    /// Reads the beginning of a head. Also returns the value that is cut, by its name in records; it is left out.
+    pub(super) fn parse_cut(bytes: &'a [u8]) -> Option<(Head<'a>, &'static str)> {
+        let Some(end) = memrchr(b'\n', bytes) else {
+            let (start, cut) = cut_line(bytes)?;
+            return Some((Head::new(start), cut));
+        };
+        let line = &bytes[end + 1..];
+        let name = trim(line.split(|byte| *byte == b':').next().unwrap_or_default());
+        // The end of a name may be cut, too.
+        let is_named = memchr(b':', line).is_some();
+        let value = VALUES.iter().find(|value| is_named && name.eq_ignore_ascii_case(value.0));
+        Some((Head::parse(&bytes[..=end])?, value.map_or(CUT_HEAD, |value| value.1)))
+    }
+
+    fn new(start: StartLine<'a>) -> Head<'a> {
+        Head {
+            start,
             host: None,
             content_type: None,
             content_encoding: None,
@@ -89,7 +101,13 @@ impl<'a> Head<'a> {
             odd_content: false,
             transfer: Codings::default(),
             content: Codings::default(),
-        };
+        }
+    }
+
+    /// Reads a head, or the beginning of one.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
+        let (line, mut rest) = split_line(bytes);
+        let mut head = Head::new(start_line(line)?);
         while !rest.is_empty() {
             let (field, after) = split_field(rest);
             head.field(field);
@@ -103,6 +121,19 @@ impl<'a> Head<'a> {
         let (StartLine::Request { protocol, .. } | StartLine::Response { protocol, .. }) = self.start;
         let is_old = !protocol.eq_ignore_ascii_case(b"HTTP/1.1");
         self.chunked && (self.odd_transfer || self.length.is_some() || self.bad_lengths > 0 || is_old)
+    }
+
+    /// Why clients disagree about the message, as a list; empty: they agree. `is_bodyless`: it has a body that its status
+    /// rules out.
+    pub(super) fn ambiguous(&self, is_bodyless: bool) -> String {
+        let reasons = [
+            (self.bad_lengths > 0, "length"),
+            (self.doubts_chunks() || !self.transfer.list().is_empty(), "transfer coding"),
+            (self.odd_content, "content coding"),
+            (is_bodyless && (self.chunked || self.length.is_some_and(|length| length > 0)), "body of this status"),
+        ];
+        let said: Vec<&str> = reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect();
+        said.join(", ")
     }
 
     fn field(&mut self, field: &'a [u8]) {
@@ -183,6 +214,16 @@ fn split_field(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
     (line, rest)
 }
+
+/// Fields whose values are in records, and their names there.
+const VALUES: &[(&[u8], &str)] = &[
+    (b"host", "hostname"),
+    (b"content-type", "http_content_type"),
+    (b"content-encoding", "content_encoding"),
+    (b"user-agent", "http_user_agent"),
+    (b"referer", "http_refer"),
+    (b"content-disposition", "filename"),
+];
 
 /// Content codings as they are usually spelled.
 const CODINGS: &[&[u8]] = &[b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"identity"];

@@ -22,12 +22,24 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("http.http_user_agent", FieldType::Text),
         Field::new("http.http_refer", FieldType::Text),
         Field::new("http.filename", FieldType::Text),
+        Field::new("http.ambiguous", FieldType::Text),
+        Field::new("http.cut", FieldType::Text),
     ],
 );
+
+/// What a record says of the head itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Notes<'a> {
+    /// Why clients disagree about the message; empty: they agree.
+    pub(super) ambiguous: &'a str,
+    /// The value that is cut, which the record leaves out; `None`: the head is whole.
+    pub(super) cut: Option<&'a str>,
+}
 
 /// Gives the record of a message. `question`: the request of a response, as far as it is known.
 pub(super) fn give_row(
     head: &Head<'_>,
+    notes: Notes<'_>,
     question: Question<'_>,
     time: u64,
     class: Class,
@@ -50,13 +62,15 @@ pub(super) fn give_row(
     text("http.http_method", question.method);
     text("http.hostname", question.host);
     text("http.url", question.url);
-    text("http.protocol", Some(protocol));
+    text("http.protocol", Some(protocol).filter(|protocol| !protocol.is_empty()));
     text("http.http_content_type", head.content_type.map(media_type));
     text("http.content_encoding", head.content_encoding);
     text("http.http_user_agent", head.user_agent);
     text("http.http_refer", head.referer);
     let name = head.disposition.and_then(|value| parameter(value, b"filename"));
     text("http.filename", name.as_deref().filter(|name| !name.is_empty()));
+    text("http.ambiguous", Some(notes.ambiguous.as_bytes()).filter(|reasons| !reasons.is_empty()));
+    text("http.cut", notes.cut.map(str::as_bytes));
     if let Some(status) = status {
         row.number("http.status", u64::from(status));
     }

@@ -12,7 +12,7 @@ use super::body::{Body, End, Framing};
 use super::exit::Exit;
 use super::head::{Head, host_name};
 use super::reading::{Readings, undone};
-use super::row::give_row;
+use super::row::{Notes, give_row};
 use super::side::{Phase, Side};
 use super::socks::{Read, Socks};
 use super::start::{EmptyLine, StartLine, is_status_line, may_answer, may_begin, start_line};
@@ -435,7 +435,8 @@ impl Session {
     /// No more bytes can show whether a response begins: those at hand are one of HTTP/0.9.
     fn end_first_line(&mut self, side: usize, at: &Descriptor, exit: &mut Exit<'_>) {
         let this = &self.sides[side];
-        if !this.head.is_empty() && self.may_lack_head(side) && matches!(this.phase, Phase::Start) {
+        let begins = !this.head.is_empty() && matches!(this.phase, Phase::Start) && start_line(&this.head).is_none();
+        if begins && self.may_lack_head(side) {
             self.begin_without_head(at.class, exit);
             self.give_held(side, at, exit);
             self.sides[side].drop_head(exit);
@@ -539,9 +540,10 @@ impl Session {
             return;
         }
         let (head, time) = (std::mem::take(&mut this.head), this.head_time);
-        if std::mem::take(&mut this.line_whole) {
+        // Rules have no buffer for part of a first line.
+        let is_read = std::mem::take(&mut this.line_whole) || !exit.shared.raw_heads;
+        if is_read && self.message(&head, time, class, false, exit) {
             exit.count("heads cut", 1);
-            self.message(&head, time, class, false, exit);
         }
         exit.shared.dismiss_head(head);
     }
@@ -567,9 +569,14 @@ impl Session {
         }
     }
 
-    /// Gives the record of a head, whole or incomplete, and begins its body.
-    fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) {
-        let Some(head) = Head::parse(bytes) else { return };
+    /// Gives the record of a head, whole or incomplete, and begins its body. `false`: it is none.
+    fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) -> bool {
+        let read = if whole || exit.shared.raw_heads {
+            Head::parse(bytes).map(|head| (head, None))
+        } else {
+            Head::parse_cut(bytes).map(|(head, cut)| (head, Some(cut)))
+        };
+        let Some((head, cut)) = read else { return false };
         let side = usize::from(class.direction());
         if head.bad_lengths > 0 {
             exit.count("lengths that contradict each other or are none", u64::from(head.bad_lengths));
@@ -578,13 +585,19 @@ impl Session {
         if is_response && self.sides[side].lost {
             self.asked.forget_but_newest();
         }
-        let mut doubted = false;
+        let (mut doubted, mut has_odd_body) = (false, false);
         let unseen = is_response && self.asked.front().is_none();
         let (framing, question, tunnel) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
                 let kind = Method::of(method);
-                let mut question = Question { number: None, kind, method: Some(method), host, url: Some(target) };
+                let mut question = Question {
+                    number: None,
+                    kind,
+                    method: Some(method),
+                    host,
+                    url: Some(target).filter(|_| cut != Some("url")),
+                };
                 if !self.asked.push_copy(&mut question) {
                     exit.count("requests not kept for their response", 1);
                 }
@@ -597,6 +610,8 @@ impl Session {
                 // RFC 9112 section 6.3, rules 1 and 2.
                 let bodyless = matches!(status, Some(100 | 102..=199 | 204 | 304));
                 // Some clients take what follows; rules look at it, unless it is the next response.
+                // A 304 has the length of what was not sent (RFC 9110, 15.4.5).
+                has_odd_body = bodyless && (status != Some(304) || head.chunked);
                 doubted = bodyless && exit.shared.raw_heads && (head.chunked || head.length.is_some());
                 let none = tunnel || question.kind == Method::Head || bodyless && !doubted;
                 (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
@@ -610,7 +625,8 @@ impl Session {
         if exit.shared.raw_heads {
             exit.push_head(bytes, question.number, time, class, flags);
         } else {
-            give_row(&head, question, time, class, flags, exit);
+            let notes = Notes { ambiguous: &head.ambiguous(has_odd_body), cut };
+            give_row(&head, notes, question, time, class, flags, exit);
         }
         let is_old = std::ptr::eq(bytes, NO_HEAD);
         let is_interim = matches!(head.start, StartLine::Response { status: Some(100 | 102..=199), .. });
@@ -653,6 +669,7 @@ impl Session {
             self.asked.forget();
             self.settle(exit);
         }
+        true
     }
 
     /// Charges or gives back what the queue of requests grew or shrank by.

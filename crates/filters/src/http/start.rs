@@ -99,6 +99,38 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
 }
 
+/// Methods that name HTTP without the version behind them.
+const METHODS: &[&[u8]] =
+    &[b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PROPFIND"];
+
+/// Reads the beginning of a first line, if it names HTTP and more than that. Also returns the value that is cut, by its
+/// name in records.
+pub(super) fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
+    let (first, rest) = line.split_at(line.iter().position(|byte| is_blank(*byte))?);
+    if first.len() > NAME.len() && version_at(first, NAME.len()) == Some(0) {
+        // A digit more would make the status another one.
+        let status = status(rest).filter(|_| trim(rest).len() > 3);
+        let cut = if status.is_some() { CUT_HEAD } else { "status" };
+        return Some((StartLine::Response { protocol: first, status }, cut));
+    }
+    let rest = trim(rest);
+    if !METHODS.contains(&first) || rest.is_empty() {
+        return None;
+    }
+    let end = rest.iter().rposition(|byte| is_blank(*byte));
+    let version = end.map(|end| &rest[end + 1..]).filter(|text| text.len() < NAME.len() + 3);
+    let (target, cut) = match (end, version) {
+        (Some(end), Some(text)) if b"HTTP/".starts_with(text) || text.starts_with(NAME) => {
+            (trim(&rest[..end]), "protocol")
+        }
+        _ => (&b""[..], "url"),
+    };
+    Some((StartLine::Request { method: first, target, protocol: b"" }, cut))
+}
+
+/// Stands for a part of a head that is no value of a record.
+pub(super) const CUT_HEAD: &str = "head";
+
 /// Do these bytes, the ones from `from` on, fit a status line of HTTP/1 (RFC 9112 section 4)? `None`: too few bytes to
 /// tell. Stricter than [`start_line`], because a body may begin with anything.
 pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {

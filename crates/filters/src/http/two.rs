@@ -12,7 +12,7 @@ use super::asked::{Asked, Method, Question};
 use super::body::{Body, Framing};
 use super::exit::{Exit, Shared};
 use super::head::{Head, host_name};
-use super::row::give_row;
+use super::row::{Notes, give_row};
 use super::start::StartLine;
 use base::limits::{HTTP_TURN_BLOCKS, HTTP2_HEAD_BYTES, HTTP2_STREAMS};
 use filter::prelude::*;
@@ -434,7 +434,15 @@ impl Session {
             }
         };
         let is_whole = is_end || is_interim;
-        give_row(&head, question, block.time, class, if is_whole { Flags::LAST } else { Flags::NONE }, exit);
+        give_row(
+            &head,
+            Notes::default(),
+            question,
+            block.time,
+            class,
+            if is_whole { Flags::LAST } else { Flags::NONE },
+            exit,
+        );
         stream.sides[side] = match () {
             () if is_interim => Half::Fresh,
             () if is_end => Half::Over,
