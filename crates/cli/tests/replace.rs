@@ -1,6 +1,7 @@
 //! `streamline replace` on requests that follow a file: the parts that go on, the parts that are finished, and the
 //! messages. On devices: `live/replacing.rs`.
 
+use rustix::process::{Resource, Rlimit};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -425,6 +426,30 @@ fn a_failed_replacement_leaves_all_stages_running() {
     std::thread::sleep(Duration::from_millis(300));
     run.stop_noting();
     assert_eq!(run.bodies("out"), bodies_of("F || tcp | http | files dir=out", &[]));
+}
+
+/// The channels of the new stages need more file descriptors than the process may have.
+#[test]
+fn a_replacement_that_gets_no_channels_leaves_what_ran_untouched() {
+    let mut followed = Followed::new("F || tcp | count | json");
+    let process = rustix::process::Pid::from_child(followed.run.as_ref().unwrap());
+    let limited = |files: Option<u64>| {
+        let limit = Rlimit { current: files, ..rustix::process::getrlimit(Resource::Nofile) };
+        rustix::process::prlimit(Some(process), Resource::Nofile, limit).unwrap();
+    };
+    let open = std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().count();
+    // The process takes the connection of the one that asks, and not all of the 20 channels.
+    limited(Some(open as u64 + 8));
+    let next = format!("F {} || count | json", "|| ip ".repeat(19));
+    let refused = followed.replace(&next);
+    let said = text(&refused.stderr);
+    assert!(said.contains("no channel between threads can be made"), "{said}");
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    limited(rustix::process::getrlimit(Resource::Nofile).current);
+    let first = first_records(&followed.capture);
+    followed.grow("pcap", 207 - first);
+    let (_, printed) = followed.stop();
+    assert!(printed.contains("\"blocks\":"), "the count of the first request: {printed}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub use base::limits::REPLACED_REPORTS;
 pub use buffer::queue::numbers::Queue;
 pub use gauge::{ChannelState, Doing, Gauges, StageState, ThreadState};
 pub use plan::{Choice, Cost, Edge, How, Node, NodeId, Plan, Select, Task, Workers};
-pub use replace::{HandOver, Part, Replacement};
+pub use replace::{HandOver, Part, Replaced, Replacement};
 pub use report::{EdgeReport, NodeReport, Report, StageReport};
 pub use stage::{Channel, Stage, Stages};
 pub use team::stages_fit;

@@ -57,6 +57,9 @@ pub struct HandOver {
     pub first: u64,
 }
 
+/// The gauges of the new stages once the plan has replaced the other, or why it has not: the running plan goes on then.
+pub type Replaced = Result<Option<Arc<Gauges>>, String>;
+
 /// A plan that replaces the running one.
 pub struct Replacement {
     /// The plan.
@@ -68,9 +71,8 @@ pub struct Replacement {
     pub copies: Vec<Vec<Option<Instance>>>,
     /// Sources that take over from running sources of the same device.
     pub hand_overs: Vec<HandOver>,
-    /// Gets the gauges of the new stages once the plan has replaced the other. It is dropped if the run, or one of its
-    /// stages, ends first.
-    pub done: SyncSender<Option<Arc<Gauges>>>,
+    /// Gets the outcome. It is dropped if the run, or one of its stages, ends first.
+    pub done: SyncSender<Replaced>,
 }
 
 /// How a replacement treats a node of the running plan.
@@ -225,7 +227,7 @@ impl Worker {
         self.adopt(&plan, parts);
         self.replaced += 1;
         // The asker may have gone.
-        let _ = done.send(None);
+        let _ = done.send(Ok(None));
     }
 
     /// Finishes the retired nodes, which give their last blocks.

@@ -46,6 +46,8 @@ pub(crate) struct Team {
     halt: StopFlag,
     switching: Arc<Switching>,
     gauges: Arc<Gauges>,
+    /// The channels of the plan that replaces this one, from the step *retire* on.
+    next: Option<Channels>,
 }
 
 /// A stage that a thread ran, and how it ended. `None`: it has stopped for a replacement.
@@ -74,6 +76,71 @@ struct Line {
     edges: Arc<AtomicUsize>,
     /// Its streams get numbers of their own in the getting stage.
     renumber: bool,
+}
+
+/// The channels of a plan, made before anything of it is taken apart or put together: only this can fail.
+struct Channels {
+    /// For each thread: see [`Layout`].
+    lasts: Vec<Arc<AtomicBool>>,
+    /// One for each channel of the plan, also for one that goes on: its receiver may leave until then.
+    ends: Vec<Ends>,
+}
+
+struct Ends {
+    senders: Vec<Instance>,
+    receivers: Vec<Instance>,
+    channels: Vec<(usize, usize, Arc<Shared>)>,
+    edges: Arc<AtomicUsize>,
+    renumber: bool,
+}
+
+impl Channels {
+    fn new(plan: &Plan, stages: &Stages, before: Option<&Before>) -> Result<Channels, Box<Failure>> {
+        let threads = threads_of(stages);
+        let last = |old: &Option<usize>| match (old, before) {
+            (Some(old), Some(before)) => Arc::clone(&before.layout.lasts[*old]),
+            _ => Arc::default(),
+        };
+        let lasts: Vec<Arc<AtomicBool>> = goes_on(&threads, before).iter().map(last).collect();
+        let ends = stages.channels.iter().map(|channel| {
+            // A stage that goes on has renumbered the streams of its other channels, and goes on doing so.
+            let renumber =
+                needs_numbers(plan, stages, channel.to) || before.is_some_and(|before| before.numbers(channel.to));
+            let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
+            let division = stages.stages[channel.to].division;
+            let edges = Arc::new(AtomicUsize::new(channel.edges.len()));
+            let mut channels = Vec::new();
+            let made = ends_of(from, to, (&edges, division), (plan.queue, renumber), &lasts, &mut channels);
+            let (senders, receivers) = made?;
+            Ok(Ends { senders, receivers, channels, edges, renumber })
+        });
+        let ends: io::Result<Vec<Ends>> = ends.collect();
+        let ends = ends
+            .map_err(|error| Box::new(Failure::System(format!("no channel between threads can be made: {error}"))))?;
+        Ok(Channels { lasts, ends })
+    }
+}
+
+/// The threads of each stage.
+fn threads_of(stages: &Stages) -> Vec<Range<usize>> {
+    let mut threads: Vec<Range<usize>> = Vec::new();
+    for stage in &stages.stages {
+        let first = threads.last().map_or(0, |last: &Range<usize>| last.end);
+        threads.push(first..first + stage.threads);
+    }
+    threads
+}
+
+/// For each thread: the old thread that it goes on from.
+fn goes_on(threads: &[Range<usize>], before: Option<&Before>) -> Vec<Option<usize>> {
+    let mut goes_on = vec![None; threads.last().map_or(0, |last| last.end)];
+    for (stage, threads) in threads.iter().enumerate() {
+        if let Some((before, old)) = before.and_then(|before| Some((before, before.pairs[stage]?))) {
+            let olds = before.layout.stages[old].1.clone();
+            threads.clone().zip(olds).for_each(|(thread, old)| goes_on[thread] = Some(old));
+        }
+    }
+    goes_on
 }
 
 struct Before {
@@ -160,7 +227,8 @@ impl Team {
         copies: Vec<Vec<Option<Instance>>>,
     ) -> Result<Worker, Box<Failure>> {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
-        Team::assemble_beside(plan, stages, instances.into_iter().map(Part::New).collect(), copies, None)
+        let channels = Channels::new(plan, stages, None)?;
+        Ok(Team::assemble_beside(plan, stages, instances.into_iter().map(Part::New).collect(), copies, channels, None))
     }
 
     /// Does the same for a plan in which some nodes go on from a stopped plan.
@@ -169,41 +237,24 @@ impl Team {
         stages: &Stages,
         parts: Vec<Part>,
         copies: Vec<Vec<Option<Instance>>>,
+        Channels { lasts, ends }: Channels,
         mut before: Option<Before>,
-    ) -> Result<Worker, Box<Failure>> {
+    ) -> Worker {
         assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
-        let mut threads: Vec<Range<usize>> = Vec::new();
-        for stage in &stages.stages {
-            let first = threads.last().map_or(0, |last: &Range<usize>| last.end);
-            threads.push(first..first + stage.threads);
-        }
+        let threads = threads_of(stages);
         let mut shares: Vec<Share> = (0..stages.threads())
             .map(|_| Share { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() })
             .collect();
-        // For each thread: the old thread that it goes on from.
-        let mut goes_on: Vec<Option<usize>> = vec![None; shares.len()];
-        for (stage, threads) in threads.iter().enumerate() {
-            if let Some((before, old)) = before.as_ref().and_then(|before| Some((before, before.pairs[stage]?))) {
-                let olds = before.layout.stages[old].1.clone();
-                threads.clone().zip(olds).for_each(|(thread, old)| goes_on[thread] = Some(old));
-            }
-        }
-        let last = |old: &Option<usize>| match (old, &before) {
-            (Some(old), Some(before)) => Arc::clone(&before.layout.lasts[*old]),
-            _ => Arc::default(),
-        };
-        let lasts: Vec<Arc<AtomicBool>> = goes_on.iter().map(last).collect();
+        let goes_on = goes_on(&threads, before.as_ref());
         // Sources come first, since nodes are in topological order.
         let mut bells: Vec<Option<Arc<Bell>>> = vec![None; shares.len()];
         let mut lines: Vec<Line> = Vec::new();
         // For each channel: its sinks, until its edges are connected.
         let mut sinks: Vec<Vec<Part>> = Vec::new();
-        for channel in &stages.channels {
+        for (channel, made) in stages.channels.iter().zip(ends) {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
+            let renumber = made.renumber;
             let goes_on = before.as_ref().and_then(|before| before.line_of(channel, &parts));
-            // A stage that goes on has renumbered the streams of its other channels, and goes on doing so.
-            let renumber = needs_numbers(plan, stages, channel.to)
-                || before.as_ref().is_some_and(|before| before.numbers(channel.to));
             let (senders, receivers, channels, edges) = match goes_on {
                 Some(old) => {
                     old.edges.store(channel.edges.len(), Ordering::Relaxed);
@@ -215,23 +266,8 @@ impl Team {
                     (senders, receivers, channels.collect(), Arc::clone(&old.edges))
                 }
                 None => {
-                    let division = stages.stages[channel.to].division;
-                    let edges = Arc::new(AtomicUsize::new(channel.edges.len()));
-                    let mut channels = Vec::new();
-                    let (senders, receivers) = ends_of(
-                        from.clone(),
-                        to.clone(),
-                        (&edges, division),
-                        (plan.queue, renumber),
-                        &lasts,
-                        &mut channels,
-                    )
-                    .map_err(|error| {
-                        let text = format!("no channel between threads can be made: {error}");
-                        Box::new(Failure::System(text))
-                    })?;
                     let new = |ends: Vec<Instance>| ends.into_iter().map(|end| Part::New(Some(end))).collect();
-                    (new(senders), new(receivers), channels, edges)
+                    (new(made.senders), new(made.receivers), made.channels, made.edges)
                 }
             };
             for (_, to, shared) in &channels {
@@ -358,15 +394,15 @@ impl Team {
         let mut first = workers.next().expect("a plan has a stage");
         let others: Vec<Option<Worker>> = workers.map(Some).collect();
         if others.is_empty() {
-            return Ok(first);
+            return first;
         }
         let boards = bells.into_iter().skip(1).map(Board::new).collect();
         let stages = stages.stages.iter().cloned().zip(threads).collect();
         let layout = Layout { stages, places, edges, lines, lasts };
         let ends = vec![None; others.len() + 1];
-        let team = Team { others, running: Vec::new(), ends, boards, layout, halt, switching, gauges };
+        let team = Team { others, running: Vec::new(), ends, boards, layout, halt, switching, gauges, next: None };
         first.team = Some(Box::new(team));
-        Ok(first)
+        first
     }
 
     pub(crate) fn gauges(&self) -> Arc<Gauges> {

@@ -3,7 +3,8 @@
 //! 1. *stop*: the sources of the plan rest, and each stage sends a mark along its channels, behind its last block. A
 //!    stage stops when it has the marks of all its channels. Then no channel has a block, and all stages are in the
 //!    caller's thread.
-//! 2. *retire*: the stages run once more. Ending sources give their last blocks, retired nodes are finished from the
+//! 2. *retire*: the channels of the next plan are made; where that fails, the running plan goes on. The stages run once
+//!    more. Ending sources give their last blocks, retired nodes are finished from the
 //!    sources down, and all stages stop again.
 //! 3. *assemble*: `team` makes the stages of the next plan. A stage goes on in the thread that had its nodes before,
 //!    with rings, streams and clock. So nodes that go on must be divided into stages as before ([`stages_fit`]). A sink
@@ -11,7 +12,7 @@
 //!
 //! If a stage ends meanwhile, the replacement is cancelled, and the other stages go on.
 
-use super::{Before, Layout, Line, Place, Team, needs_numbers};
+use super::{Before, Channels, Layout, Line, Place, Team, needs_numbers};
 use crate::gauge::Gauges;
 use crate::plan::{Choice, NodeId, Plan};
 use crate::replace::{Fate, Part, Replacement, Step, Switching};
@@ -150,6 +151,7 @@ impl Team {
             halt: StopFlag::new(),
             switching: Arc::default(),
             gauges: Arc::new(Gauges::new(vec![(Vec::new(), 1)], Vec::new())),
+            next: None,
         }
     }
 
@@ -213,11 +215,25 @@ impl Worker {
     }
 
     /// All stages have stopped: lets them run on until retired nodes have given their last blocks.
+    /// Where the channels of the next plan cannot be made, the running one goes on as it was.
     pub(super) fn retire_stages(&mut self, mut next: Replacement) {
+        let Some(team) = &mut self.team else { return };
+        let stages = Stages::of(&next.plan);
+        let pairs = team.pair(&next);
+        let before = Before { layout: std::mem::take(&mut team.layout), workers: Vec::new(), pairs };
+        let made = Channels::new(&next.plan, &stages, Some(&before));
+        let Before { layout, pairs, .. } = before;
+        team.layout = layout;
+        match made {
+            Ok(channels) => team.next = Some(channels),
+            Err(failure) => {
+                team.switching.set(Step::Run);
+                let _ = next.done.send(Err(failure.to_string()));
+                return;
+            }
+        }
         self.end_sources(&mut next);
         let Some(team) = &mut self.team else { return };
-        let pairs = team.pair(&next);
-        let stages = Stages::of(&next.plan);
         let mut workers: Vec<&mut Worker> = team.others.iter_mut().flatten().collect();
         for worker in &mut workers {
             worker.fates = vec![Fate::Retires; worker.nodes.len()];
@@ -250,6 +266,7 @@ impl Worker {
     pub(super) fn switch_stages(&mut self, next: Replacement) {
         self.keep_report();
         let Some(mut team) = self.team.take() else { return };
+        let channels = team.next.take().expect("retiring the stages made them");
         let pairs = team.pair(&next);
         let (past, replaced) = (std::mem::take(&mut self.past), self.replaced + 1);
         let mut notices = self.take_notices();
@@ -263,24 +280,12 @@ impl Worker {
         }
         let before = Before { layout: std::mem::take(&mut team.layout), workers, pairs };
         let Replacement { plan, parts, copies, done, .. } = next;
-        // A failure ends the run: the stages before it have been taken apart.
-        let fails = match Team::assemble_beside(&plan, &Stages::of(&plan), parts, copies, Some(before)) {
-            Ok(worker) => {
-                *self = worker;
-                None
-            }
-            Err(failure) => Some(failure),
-        };
+        *self = Team::assemble_beside(&plan, &Stages::of(&plan), parts, copies, channels, Some(before));
         (self.past, self.replaced, self.shared.notices) = (past, replaced, notices);
         for (failure, source) in failures {
             self.failure = self.failure.take().or(failure);
             self.source_failure = self.source_failure.take().or(source);
         }
-        if let Some(failure) = fails {
-            // `done` is dropped, which tells the asker.
-            self.failure.get_or_insert(failure);
-            return;
-        }
-        let _ = done.send(self.gauges());
+        let _ = done.send(Ok(self.gauges()));
     }
 }

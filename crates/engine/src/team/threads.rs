@@ -169,13 +169,16 @@ impl Worker {
     /// All stages are here, and some have stopped for a replacement: goes on with it. Cancels it if it is not possible,
     /// or if the run has to end.
     fn go_on_switching(&mut self, is_to_end: bool) {
-        let Some(team) = &self.team else { return };
+        let Some(team) = &mut self.team else { return };
         let has_ended = team.ends.iter().any(Option::is_some);
         match (team.switching.step(), self.next.take()) {
             (Step::Stop, Some(next)) if !has_ended && !is_to_end => self.retire_stages(next),
             (Step::Retire, Some(next)) if !has_ended => self.switch_stages(next),
             // This tells the asker that there is no request to replace.
-            _ => team.switching.set(Step::Run),
+            _ => {
+                team.next = None;
+                team.switching.set(Step::Run);
+            }
         }
     }
 

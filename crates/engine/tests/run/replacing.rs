@@ -5,7 +5,7 @@ use crate::parts::{Graph, Keep, Seen, exactly, texts};
 use crate::watching::{self, Ring};
 use base::atomic::StopFlag;
 use base::id::Class;
-use engine::{Choice, End, Gauges, HandOver, Part, Replacement, Report, Worker};
+use engine::{Choice, End, HandOver, Part, Replaced, Replacement, Report, Worker};
 use filter::prelude::*;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -120,11 +120,7 @@ fn run(graph: Graph, mut looks: Vec<Look>) -> (Report, Vec<Report>) {
 }
 
 /// A replacement by a graph's plan. `kept` replaces those of its parts that go on.
-fn replacement(
-    graph: Graph,
-    kept: &[(usize, usize)],
-    hand_overs: Vec<HandOver>,
-) -> (Replacement, Receiver<Option<Arc<Gauges>>>) {
+fn replacement(graph: Graph, kept: &[(usize, usize)], hand_overs: Vec<HandOver>) -> (Replacement, Receiver<Replaced>) {
     let (plan, instances) = graph.taken();
     let mut parts: Vec<Part> = instances.into_iter().map(Part::New).collect();
     for (new, old) in kept {

@@ -398,7 +398,11 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
         return Answer::Failed(stopped());
     }
     // Once the worker has the order, it carries it out, unless the run ends first.
-    let Ok(gauges) = outcome.or_else(|_| is_done.recv()) else { return Answer::Failed(ENDED.into()) };
+    let gauges = match outcome.or_else(|_| is_done.recv()) {
+        Ok(Ok(gauges)) => gauges,
+        Ok(Err(text)) => return Answer::Failed(text),
+        Err(_) => return Answer::Failed(ENDED.into()),
+    };
     let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
         Runs { request, edges, plan, replaced: running.replaced + 1, gauges };
