@@ -217,6 +217,24 @@ pub const HTTP_SEEK_BYTES: usize = 64 << 10;
 /// curl undoes five.
 pub const HTTP_CODINGS: usize = 8;
 
+/// Window of a Zstandard content coding (RFC 9659).
+pub const ZSTD_WINDOW_BYTES: usize = 8 << 20;
+
+/// Bytes of a Zstandard frame that are decoded with each of its blocks, rather than once a window is there.
+pub const ZSTD_EARLY_BYTES: usize = 128 << 10;
+
+/// Bytes decoded twice for that, of one body.
+pub const ZSTD_EARLY_WORK_BYTES: usize = 1 << 20;
+
+/// Memory of a Zstandard decoder: its window, blocks and tables, and what it decodes early.
+pub const ZSTD_BYTES: usize = ZSTD_WINDOW_BYTES + (1 << 20);
+
+/// Window of an LZMA content coding: more than rules see of a body.
+pub const LZMA_WINDOW_BYTES: usize = 1 << 20;
+
+/// Memory of an LZMA decoder: its window, and tables of the largest properties.
+pub const LZMA_BYTES: usize = 8 << 20;
+
 /// Other readings of an HTTP message that rules see, where clients disagree about its body.
 pub const HTTP_READINGS: usize = 6;
 

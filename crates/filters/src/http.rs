@@ -22,6 +22,7 @@ mod decode;
 pub(crate) mod exit;
 mod format;
 mod head;
+mod lzma;
 mod reading;
 mod row;
 pub(crate) mod session;
@@ -29,6 +30,7 @@ mod side;
 mod socks;
 pub(crate) mod start;
 pub(crate) mod two;
+mod zstd;
 
 use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};
@@ -47,7 +49,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          `http.cut` names the value that the head's end in the capture cuts, or says `head`: that value is left out, and others may be missing. \
          `http.ambiguous` says why clients disagree about the body: its length, a coding, or a status that has none. \
          The host name is without its port, the content type without its parameters.\n\n\
-         Of the body chunking is undone, and so are the codings gzip, deflate and br, also several of them; `decode=no` \
+         Of the body chunking is undone, and so are the codings gzip, deflate, br and zstd, also several of them; `decode=no` \
          leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \
          head says is given as it came. Check sums of codings are not verified. Bodies that are not coded are not \
          copied. A message whose end is missing, whose coding is damaged or which is longer than `decoded-max` is given \

@@ -369,6 +369,24 @@ fn codings() {
     );
 }
 
+/// Frames one after the other, with one to skip between them; within another coding; not coded at all.
+#[test]
+fn zstandard_was_no_known_coding() {
+    let text: Vec<u8> = (0..200u32).flat_map(|n| format!("line {}\n", n % 37).into_bytes()).collect();
+    let zstd = |bytes: &[u8]| ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest);
+    let framed = [zstd(&text[..900]), b"\x50\x2a\x4d\x18\x03\0\0\0abc".to_vec(), zstd(&text[900..])].concat();
+    let rows = [("zstd", framed), ("gzip, zstd", zstd(&gzip(&text))), ("zstd", text.clone())];
+    let answer: &[(&str, &[u8], u32, bool)] = &[("GET /a", b"", 0, false), ("200 GET /a", &text, 0, false)];
+    for (coding, coded) in rows {
+        let length = format!("Content-Encoding: {coding}\r\nContent-Length: {}", coded.len());
+        let turns = [client(GET), server(response(&length, &coded))];
+        for size in [1, 7, 100, usize::MAX] {
+            let outcome = run(blocks(&turns, &[size], true), StreamState::Established, &[]);
+            assert_eq!(messages(&outcome), expected(answer), "{coding}, blocks of {size}");
+        }
+    }
+}
+
 #[test]
 fn coded_bytes_that_end_early() {
     let text: Vec<u8> = (0..5000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

@@ -122,7 +122,7 @@ impl Body {
         let outermost_first = head.transfer.list().iter().rev().chain(content.list().iter().rev()).flatten();
         let mut known = [None; 2 * HTTP_CODINGS];
         for (slot, coding) in known.iter_mut().zip(outermost_first) {
-            if *coding == Coding::Unknown {
+            if matches!(coding, Coding::Unknown | Coding::Lzma) {
                 exit.count("bodies in a coding that is not known", 1);
                 break;
             }

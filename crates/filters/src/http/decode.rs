@@ -1,4 +1,4 @@
-//! Undoes content and transfer codings: gzip, deflate and brotli, also nested. Decoding is incremental: no step waits
+//! Undoes content and transfer codings: gzip, deflate, brotli and Zstandard, for rules LZMA, also nested. Decoding is incremental: no step waits
 //! for the end of a body.
 //!
 //! Checksums are not verified, because a body that its receiver would discard is still worth seeing. If the first
@@ -6,8 +6,11 @@
 
 use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
+use super::lzma::Lzma;
+use super::zstd::Zstd;
 use base::limits::{
     BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODED_GATHER_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES,
+    LZMA_BYTES, ZSTD_BYTES,
 };
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -109,6 +112,8 @@ impl Decoder {
                     Coding::Gzip | Coding::Deflate => INFLATE_BYTES,
                     Coding::Brotli if index == 0 => brotli_window_bytes(first) + BROTLI_TABLES_BYTES,
                     Coding::Brotli => BROTLI_WINDOW_BYTES + BROTLI_TABLES_BYTES,
+                    Coding::Zstd => ZSTD_BYTES,
+                    Coding::Lzma => LZMA_BYTES,
                     Coding::Unknown => 0,
                 }
         };
@@ -122,6 +127,8 @@ impl Decoder {
                 Coding::Gzip => Coder::Inflate(spares.take(), Format::Gzip(GzipAt::Magic, 0)),
                 Coding::Deflate => Coder::Inflate(spares.take(), Format::Deflate(DeflateAt::First)),
                 Coding::Brotli => Coder::Brotli(new_brotli()),
+                Coding::Zstd => Coder::Zstd(Box::new(Zstd::new())),
+                Coding::Lzma => Coder::Lzma(Box::new(Lzma::new())),
                 Coding::Unknown => Coder::Plain,
             };
             Stage { coder, input: vec![0; if index > 0 { CODING_STAGE_BYTES } else { 0 }], from: 0, to: 0 }
@@ -215,6 +222,8 @@ enum Coder {
     Inflate(Decompress, Format),
     /// br.
     Brotli(Box<Brotli>),
+    Zstd(Box<Zstd>),
+    Lzma(Box<Lzma>),
     /// The data turned out not to be coded.
     Plain,
 }
@@ -244,6 +253,8 @@ impl Coder {
             Coder::Inflate(_, Format::Gzip(at, _)) => matches!(at, GzipAt::Trailer(_) | GzipAt::Between),
             Coder::Inflate(_, Format::Deflate(at)) => *at == DeflateAt::End,
             Coder::Brotli(state) => brotli_decompressor::BrotliDecoderIsFinished(state),
+            Coder::Zstd(zstd) => zstd.is_complete(),
+            Coder::Lzma(lzma) => lzma.is_complete,
             Coder::Plain => true,
         }
     }
@@ -266,6 +277,8 @@ impl Coder {
             let (inflate, format) = match self {
                 Coder::Inflate(inflate, format) => (inflate, format),
                 Coder::Brotli(state) => return brotli_step(state, input, output),
+                Coder::Zstd(zstd) => return zstd.step(input, output),
+                Coder::Lzma(lzma) => return lzma.step(input, output),
                 Coder::Plain => {
                     let len = rest.len().min(output.len());
                     output[..len].copy_from_slice(&rest[..len]);

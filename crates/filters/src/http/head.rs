@@ -18,6 +18,10 @@ pub(super) enum Coding {
     Deflate,
     /// RFC 7932.
     Brotli,
+    /// RFC 8878.
+    Zstd,
+    /// For rules alone.
+    Lzma,
     Unknown,
 }
 
@@ -265,6 +269,8 @@ pub(super) fn coding(token: &[u8]) -> Option<Coding> {
     match token {
         _ if is(b"identity") => None,
         _ if is(b"br") => Some(Coding::Brotli),
+        _ if is(b"zstd") => Some(Coding::Zstd),
+        _ if is(b"lzma") || is(b"x-lzma") => Some(Coding::Lzma),
         _ if is(b"deflate") || is(b"x-deflate") => Some(Coding::Deflate),
         // The decoder checks whether it is gzip.
         _ if contains(token, b"gzip") => Some(Coding::Gzip),
@@ -311,7 +317,8 @@ mod tests {
             ("Content-Encoding:\r\n \x7fgz\0ip", false, Some(Coding::Gzip)),
             ("Content-Encoding:;gzip", false, Some(Coding::Gzip)),
             ("Content-Encoding: x gzip", false, Some(Coding::Gzip)),
-            ("Content-Encoding: zstd", false, Some(Coding::Unknown)),
+            ("Content-Encoding: zstd", false, Some(Coding::Zstd)),
+            ("Content-Encoding: compress", false, Some(Coding::Unknown)),
         ];
         for (fields, chunked, content) in rows {
             let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\nX: y\r\n\r\n");

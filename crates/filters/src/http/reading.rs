@@ -51,8 +51,12 @@ impl Readings {
         } else if !head.chunked && says(b"chunked") {
             framings.push(Framing::Chunked(Chunks::START));
         }
-        let codings = undone(&head.transfer, &head.content);
+        let mut codings = undone(&head.transfer, &head.content);
         let mut chains = vec![codings.clone()];
+        if let Some(at) = codings.iter().position(|coding| *coding == Coding::Lzma) {
+            codings.truncate(at);
+            chains.insert(0, codings.clone());
+        }
         if head.odd_content || !head.transfer.list().is_empty() {
             chains.push(Vec::new());
             chains.push(undone(&Codings::default(), &head.content));

@@ -29,6 +29,25 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// A frame of one raw block (RFC 8878).
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let head = [0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.len() as u8];
+    [&head, &((bytes.len() as u32) << 3 | 1).to_le_bytes()[..3], bytes].concat()
+}
+
+/// A frame of blocks of one byte, without an end.
+fn blocks_of_zstd(bytes: &[u8]) -> Vec<u8> {
+    let blocks = bytes.iter().flat_map(|byte| [1 << 3, 0, 0, *byte]);
+    [0x28, 0xb5, 0x2f, 0xfd, 0, 0x58].into_iter().chain(blocks).collect()
+}
+
+fn lzma(bytes: &[u8]) -> Vec<u8> {
+    let options = lzma_rust2::LzmaOptions::with_preset(6);
+    let mut writer = lzma_rust2::LzmaWriter::new_use_header(Vec::new(), &options, None).unwrap();
+    writer.write_all(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
 /// Text that coding changes.
 const TEXT: &[u8] = b"EVIL EVIL EVIL EVIL EVIL EVIL";
 
@@ -60,6 +79,11 @@ fn a_rule_holds_for_any_reading_of_a_body() {
         ("two codings, one used", "200 OK\r\nContent-Encoding: deflate, gzip", &gzip(TEXT)),
         ("two codings", "200 OK\r\nContent-Encoding: deflate, gzip", &deflate(&gzip(TEXT))),
         ("with an unknown one", "200 OK\r\nContent-Encoding: gzip, x", &gzip(TEXT)),
+        ("zstd", "200 OK\r\nContent-Encoding: zstd", &zstd(TEXT)),
+        ("zstd", "200 OK\r\nContent-Encoding: zstd, gzip\r\nTransfer-Encoding: gzip", &gzip(&gzip(&zstd(TEXT)))),
+        ("zstd", "200 OK\r\nContent-Encoding: zstd\r\nContent-Length: 1000", &blocks_of_zstd(TEXT)),
+        ("LZMA", "200 OK\r\nContent-Encoding: lzma", &lzma(TEXT)),
+        ("LZMA", "200 OK\r\nContent-Encoding: lzma, gzip", &gzip(&lzma(TEXT))),
         (
             "five codings",
             "200 OK\r\nContent-Encoding: gzip, gzip, gzip, gzip, gzip",
