@@ -10,6 +10,7 @@ mod community;
 mod row;
 mod state;
 
+use crate::parts::client;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{self, Origin, Origins, facts_of};
 use base::limits::{FLOWS, TCP_CLOSING_IDLE_NS};
@@ -28,7 +29,7 @@ pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counter
     .beside("flow", "opens one")
     .help(
         "Takes frames or packets and gives one record for each flow when it ends: `src_ip` is who sent its first packet (of TCP: who \
-         connected), and `flow.` has packets, bytes of frames, of IP and of payload each way, `start`, `end`, `age` in \
+         connected; where no SYN was seen, the side that has no server's port, or the higher one), and `flow.` has packets, bytes of frames, of IP and of payload each way, `start`, `end`, `age` in \
          seconds, `state` (new, established, closed) and `reason` (why the record was given: closed, timeout, reuse of the ports, evicted \
          for room, end of the input). `flow.repeated_toserver` and `flow.repeated_toclient` are bytes of TCP's payload that had come before, \
          `flow.missed_toserver` and `flow.missed_toclient` those that later ones passed over, and that were never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
@@ -189,9 +190,8 @@ impl Flows {
             cx.count("flows evicted", 1);
             self.end(oldest, Reason::Evicted, cx);
         }
-        // A SYN with ACK comes from the server.
-        let is_answer = packet.tcp.is_some_and(|segment| segment.flags.syn() && segment.flags.ack());
-        let flow = if is_answer { packet.flow.reversed() } else { packet.flow };
+        let flow = packet.tcp.map_or(packet.flow, |segment| client::of_client(packet.flow, segment.flags));
+        let is_answer = flow != packet.flow;
         let (vlans, tunnels) = facts_of(cx.rings, block, packet.frame.vlans());
         let state = State::new(block.time, is_answer, packet.icmp, vlans, tunnels);
         (self.table.insert(flow, scope, OTHER, state), if is_answer { Way::Back } else { Way::Forward })

@@ -142,3 +142,19 @@ fn a_flow_takes_little() {
     let each = FlowTable::<State, LISTS>::BYTES_EACH;
     assert!(FLOWS * each <= 4 << 30, "{each} bytes for a flow, {} of them its state", size_of::<State>());
 }
+
+#[test]
+fn a_flow_without_a_syn_has_the_known_or_lower_port_as_server() {
+    let check = |source: u16, target: u16, expected: (u64, &str)| {
+        let frames = [(1, tcp((CLIENT.0, source), (SERVER.0, target), 100, 500, flag::ACK, b"data"))];
+        let outcome = run(&frames, &[]);
+        let row = Row::new(&row::SCHEMA, &outcome.blocks[0].bytes).unwrap();
+        let history = String::from_utf8_lossy(row.text("flow.history").unwrap()).into_owned();
+        assert_eq!((row.number("src_port").unwrap(), &history[..]), expected);
+    };
+    check(80, 40_000, (40_000, "^d"));
+    check(40_000, 80, (40_000, "D"));
+    check(2049, 1000, (1000, "^d"));
+    check(7000, 40_000, (40_000, "^d"));
+    check(7000, 7000, (7000, "D"));
+}

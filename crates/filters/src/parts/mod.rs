@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod carry;
 pub(crate) mod class_table;
+pub(crate) mod client;
 pub(crate) mod edit;
 pub(crate) mod ending;
 pub(crate) mod eve;

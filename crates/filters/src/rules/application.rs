@@ -421,12 +421,17 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     result
 }
 
-/// Do these first bytes come from a server?
-pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
-    let hello = bytes.len() > 5 && begins_tls(bytes) == Says::Is(App::Tls) && bytes[5] == 2;
-    hello
-        || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
-        || matches!(flow.source_port, 53 | 5355) && dns::begins_stream(App::Dns, bytes) == Says::Is(App::Dns)
+/// The side that first bytes like these come from; 0 is the client. `None`: they do not tell.
+pub(super) fn sender(bytes: &[u8]) -> Option<u8> {
+    let begins_with = |words, nocase| matches!(begins(bytes, words, nocase), Says::Is(_));
+    if begins_tls(bytes) == Says::Is(App::Tls) {
+        return Some(bytes[5] - 1);
+    }
+    if begins_with(&[b"HTTP/1.", b"220 ", b"220-"], false) {
+        return Some(1);
+    }
+    let is_request = begins_with(METHODS, false) || begins_with(&[packet::http2::PREFACE], false);
+    (is_request || begins_with(&[b"EHLO ", b"HELO "], true)).then_some(0)
 }
 
 /// One side has shown the application: returns an event if the other side shows another one, or no known one.

@@ -156,8 +156,8 @@ impl Connection {
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
-            let is_server = application::is_of_server(cx.rings.bytes(block), &self.flow);
-            self.turned = is_server && block.class.direction() == 0;
+            let sender = application::sender(cx.rings.bytes(block));
+            self.turned = sender.is_some_and(|side| side != block.class.direction());
             if self.turned {
                 self.flow = self.flow.reversed();
                 self.events.iter_mut().for_each(|events| events.turn());

@@ -10,6 +10,7 @@ use super::midstream::Midstream;
 use super::row::{self, Alert, SCHEMA, Seen};
 use super::transfers::Transfers;
 use crate::decap::{self, Decap, Fate};
+use crate::parts::client;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
@@ -398,7 +399,7 @@ impl Inspector {
             }
             None => match self.flows.find(flow, scope) {
                 Some((slot, _)) => Some(slot),
-                None => Some(self.find_or_begin(*flow, scope, frame.time, cx).0),
+                None => Some(self.find_or_begin(client::of_client(*flow, segment.flags), scope, frame.time, cx).0),
             },
         };
         if self.engine.asks_for_stream_events()
@@ -429,7 +430,7 @@ impl Inspector {
         if self.assembler.stream_of(&segment.flow, scope).is_some() {
             return None;
         }
-        let slot = self.find_or_begin(segment.flow, scope, time, cx).0;
+        let slot = self.find_or_begin(client::of_client(segment.flow, segment.flags), scope, time, cx).0;
         let connection = self.flows.get_mut(slot)?;
         if !std::mem::replace(&mut connection.midstream, true) {
             cx.count("connections joined midway", 1);

@@ -139,6 +139,25 @@ fn connections_joined_midway_are_read_or_not() {
 }
 
 #[test]
+fn the_server_of_a_connection_joined_midway_has_the_known_port_or_is_told_by_its_bytes() {
+    let rules = "alert tcp any any -> any any (flow:to_server; content:\"EVIL\"; sid:1;)\n\
+                 alert http any any -> any any (http.uri; content:\"evil\"; sid:2;)\n\
+                 alert tcp any any -> any any (flow:to_client; content:\"200\"; sid:3;)";
+    let check = |ports: [u16; 2], client: &[u8], server: &[u8], expected: &[u64]| {
+        let (from, to) = ((CLIENT.0, ports[0]), (SERVER.0, ports[1]));
+        let flags = flag::ACK | flag::PSH;
+        let frames = [tcp(to, from, 50, 10, flags, server), tcp(from, to, 10, 50 + server.len() as u32, flags, client)];
+        assert_eq!(alerts(&run(rules, &frames)), expected, "{ports:?}");
+    };
+    check([40_000, 445], b"EVIL", b"hello", &[1]);
+    check([1000, 2049], b"EVIL", b"hello", &[1]);
+    check([40_000, 445], b"hello", b"EVIL", &[]);
+    // HTTP tells who serves it, although the ports say otherwise.
+    check([30_000, 40_000], b"GET /evil HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", &[3, 2]);
+    check([30_000, 40_000], b"GET /evil HTTP/1.1\r\n\r\n", b"", &[2]);
+}
+
+#[test]
 fn a_stream_or_packet_in_and_out_of_a_tunnel_is_an_event() {
     let around = |inner: &[u8]| testkit::packets::ipv4(CLIENT.0, SERVER.0, 4, &inner[14..]);
     let rules = "alert tcp any any -> any any (stream-event:split_by_tunnel; sid:1;)\n\

@@ -8,11 +8,13 @@ use super::direction::{Start, is_near};
 use super::order::{drop_held, lane, slot_and_side};
 use super::piece::Lane;
 use super::segment::Segment;
+use crate::parts::client;
 use crate::parts::flow_table::Slot;
 use crate::parts::origin::facts_of;
 use base::limits::{TCP_CLOSING_IDLE_NS, TCP_LINGER_NS, TCP_OPENING_IDLE_NS};
 use filter::prelude::*;
 use packet::flow::Flow;
+use packet::tcp::Flags as TcpFlags;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -48,11 +50,10 @@ impl Assembler {
             return Ok(Differs::default());
         }
         let syn = segment.flags.syn();
-        // The side that answers a SYN is the server.
-        let flow = if syn && segment.flags.ack() { segment.flow.reversed() } else { segment.flow };
+        let flow = client::of_client(segment.flow, segment.flags);
         let phase = if syn { Phase::Opening } else { Phase::Open };
         let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
-        let side = usize::from(syn && segment.flags.ack());
+        let side = usize::from(segment.flow != flow);
         self.careful(slot, side, segment, frame, cx)
     }
 
@@ -110,13 +111,14 @@ impl Assembler {
         let Some(successor) = old.successor.filter(|_| !segment.is_first_syn()) else {
             return self.begin(segment, frame, reuse, cx);
         };
-        let flow = if successor.side == 0 { flow } else { flow.reversed() };
+        let sender = if successor.side == 0 { flow } else { flow.reversed() };
+        let flow = client::of_client(sender, if successor.syn { TcpFlags::SYN } else { TcpFlags::ACK });
         let phase = if successor.syn { Phase::Opening } else { Phase::Open };
         let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
         if let Some(connection) = self.table.get_mut(slot) {
-            let client = &mut connection.directions[0];
-            client.begin_at(successor.next);
-            (client.syn, client.heard) = (successor.syn, true);
+            let own = &mut connection.directions[usize::from(sender != flow)];
+            own.begin_at(successor.next);
+            (own.syn, own.heard) = (successor.syn, true);
         }
         let side = usize::from(segment.flow != flow);
         self.careful(slot, side, segment, frame, cx)
