@@ -65,3 +65,26 @@ fn a_switch_that_no_request_asked_for_does_not_pass() {
     check(&[(0, asked), (1, switch), (1, b"anything")], true);
     check(&[(0, GET), (1, switch)], false);
 }
+
+/// The byte that completes a match in any reading does not pass, though those before it did.
+#[test]
+fn no_reading_of_a_body_passes() {
+    let rows: [(&str, &[u8]); 6] = [
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n", b"2\r\nEVIL"),
+        ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"2\r\nEV\r\n2\r\nIL"),
+        ("HTTP/1.1 100 Continue\r\nContent-Length: 9\r\n\r\n", b"EVIL"),
+        ("HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", b"EVIL"),
+        ("HTTP/1.1 200 OK\nX: y\n \n", b"Transfer-Encoding: chunked\n\n2\nEV\n2\nIL"),
+        ("<html>\r\n", b"EVIL"),
+    ];
+    for (head, body) in rows {
+        let mut conversation = talk();
+        conversation.send(0, GET).send(1, head.as_bytes());
+        body.iter().for_each(|byte| _ = conversation.send(1, &[*byte]));
+        conversation.send(1, b"more");
+        let outcome = through(&conversation.frames, RULES, &[]);
+        let counters = outcome.counters("ips");
+        let passed = conversation.frames.len() as u64 - 2;
+        assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (passed, 1), "{head:?}");
+    }
+}
