@@ -22,6 +22,8 @@ pub enum FieldType {
     Number,
     /// Nanoseconds since 1970 UTC.
     Time,
+    /// The same; as text it is a time of Suricata's EVE: microseconds, and the offset of UTC.
+    EveTime,
     /// Yes or no.
     Flag,
     /// Text: bytes, in UTF-8 where they are valid.
@@ -345,7 +347,7 @@ impl<'a> Row<'a> {
         };
         Some(match field.kind {
             FieldType::Number => FieldValue::Number(slot),
-            FieldType::Time => FieldValue::Time(slot),
+            FieldType::Time | FieldType::EveTime => FieldValue::Time(slot),
             FieldType::Flag => FieldValue::Flag(slot != 0),
             FieldType::Text => FieldValue::Text(bytes()?),
             FieldType::Address => FieldValue::Address(match bytes()? {

@@ -93,7 +93,7 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
         let text = params.text(key).unwrap_or_default();
         let begin = text.find(&name).unwrap_or(0);
         let kind = known(&name, schemas, key, begin..begin + name.len())?;
-        if !schemas.is_empty() && !matches!(kind, FieldType::Number | FieldType::Time) {
+        if !schemas.is_empty() && !matches!(kind, FieldType::Number | FieldType::Time | FieldType::EveTime) {
             return Err(ParamError::new(key, format!("`{name}` is no number")).within(begin..begin + name.len()));
         }
         fields.push((format!("{key}.{name}"), FieldType::Number));

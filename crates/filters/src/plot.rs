@@ -66,7 +66,7 @@ fn fields(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<(String, F
     for key in ["x", "y", "by"] {
         let Some(name) = params.text(key) else { continue };
         let kind = known(name, schemas, key, 0..name.len())?;
-        let is_number = matches!(kind, FieldType::Number | FieldType::Time | FieldType::Flag);
+        let is_number = matches!(kind, FieldType::Number | FieldType::Time | FieldType::EveTime | FieldType::Flag);
         if key != "by" && !is_number && !schemas.is_empty() {
             return Err(ParamError::new(key, format!("`{name}` is no number")));
         }

@@ -3,6 +3,9 @@
 /// Length of a timestamp: `2026-01-02T03:04:05.678901234Z`.
 pub const RFC3339_BYTES: usize = 30;
 
+/// Length of a timestamp down to its microseconds.
+const MICROSECONDS_BYTES: usize = 26;
+
 const NANOSECONDS: u64 = 1_000_000_000;
 const DAY_SECONDS: u64 = 86_400;
 
@@ -28,6 +31,13 @@ pub fn append_json(out: &mut Vec<u8>, time_ns: u64) {
     out.push(b'"');
     out.extend_from_slice(&rfc3339(time_ns));
     out.push(b'"');
+}
+
+/// Appends a timestamp as a JSON string in the form of Suricata's EVE: `2026-01-02T03:04:05.678901+0000`.
+pub fn append_eve_json(out: &mut Vec<u8>, time_ns: u64) {
+    out.push(b'"');
+    out.extend_from_slice(&rfc3339(time_ns)[..MICROSECONDS_BYTES]);
+    out.extend_from_slice(b"+0000\"");
 }
 
 /// Parses `2026-01-02`, `2026-01-02T03:04`, `2026-01-02 03:04:05.678Z` (UTC, with or without Z) or seconds since 1970,
@@ -118,6 +128,13 @@ mod tests {
         check(1_767_323_045_678_901_234, "2026-01-02T03:04:05.678901234Z");
         check(4_107_542_400_000_000_000, "2100-03-01T00:00:00.000000000Z");
         check(u64::MAX, "2554-07-21T23:34:33.709551615Z");
+    }
+
+    #[test]
+    fn times_of_alerts_were_not_as_suricata_writes_them() {
+        let mut text = Vec::new();
+        append_eve_json(&mut text, 1_767_323_045_678_901_234);
+        assert_eq!(text, b"\"2026-01-02T03:04:05.678901+0000\"");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 fn name_of(kind: &FieldType) -> &'static str {
     match kind {
         FieldType::Number => "number",
-        FieldType::Time => "time",
+        FieldType::Time | FieldType::EveTime => "time",
         FieldType::Flag => "flag",
         FieldType::Text => "text",
         FieldType::Address => "address",

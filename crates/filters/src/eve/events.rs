@@ -6,7 +6,6 @@ use crate::parts::fields::Names;
 use crate::parts::services::Services;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
-use packet::time::rfc3339;
 
 /// Makes events; its buffers are reused.
 pub(super) struct Events {
@@ -29,15 +28,6 @@ impl Event {
     fn new(schema: &'static Schema) -> Event {
         Event { schema, writer: RowWriter::new(schema) }
     }
-}
-
-const TIME_BYTES: usize = 26;
-
-/// A time in EVE's format: microseconds and the offset of UTC.
-fn time(ns: u64) -> [u8; TIME_BYTES + 5] {
-    let mut text = *b"0000-00-00T00:00:00.000000+0000";
-    text[..TIME_BYTES].copy_from_slice(&rfc3339(ns)[..TIME_BYTES]);
-    text
 }
 
 impl Events {
@@ -98,8 +88,8 @@ pub(crate) fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'
         let is_same = row.schema().fields[place].kind.is(&field.kind);
         // Lists of plain values are alike, whatever schema they have.
         match row.get(place) {
-            Some(FieldValue::Time(ns)) if matches!(field.kind, FieldType::Text) => {
-                writer.text(field.name, time(ns));
+            Some(FieldValue::Time(ns)) if matches!(field.kind, FieldType::EveTime) => {
+                writer.time(field.name, ns);
             }
             Some(value) if is_same || matches!(value, FieldValue::Rows(_)) && is_bare(field.kind) => {
                 writer.copy(field.name, &value);
@@ -244,7 +234,7 @@ fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
     }
     writer.flag("fileinfo.stored", false).number("fileinfo.size", file.number("size").unwrap_or(0));
     if let Some(FieldValue::Time(end)) = file.named("end") {
-        writer.text("timestamp", time(end));
+        writer.time("timestamp", end);
     }
 }
 
@@ -281,8 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_flags() {
-        assert_eq!(&time(1_767_323_045_678_901_234), b"2026-01-02T03:04:05.678901+0000");
+    fn flags_are_read() {
         assert_eq!((hex(0x1b), hex(0)), (*b"1b", *b"00"));
         assert_eq!((flags(b"SYN,ACK"), flags(b"FIN,PSH,ACK"), flags(b"none")), (0x12, 0x19, 0));
     }

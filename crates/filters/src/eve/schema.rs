@@ -5,13 +5,13 @@ use crate::dns::row::QUERY;
 use crate::parts::eve::NAME;
 use filter::{Field, FieldType, Schema};
 
-/// The common fields of all events, then the event's own. Times are texts: EVE's format is not that of `json`.
+/// The common fields of all events, then the event's own.
 macro_rules! event {
     ($name:literal, $($field:expr),* $(,)?) => {
         Schema::new(
             $name,
             &[
-                Field::new("timestamp", FieldType::Text),
+                Field::new("timestamp", FieldType::EveTime),
                 Field::new("flow_id", FieldType::Number),
                 Field::new("vlan", FieldType::Rows(&crate::parts::eve::VLAN)),
                 Field::new("src_ip", FieldType::Address),
@@ -50,8 +50,8 @@ pub(crate) static FLOW: Schema = event!(
     Field::new("flow.pkts_toclient", FieldType::Number),
     Field::new("flow.bytes_toserver", FieldType::Number),
     Field::new("flow.bytes_toclient", FieldType::Number),
-    Field::new("flow.start", FieldType::Text),
-    Field::new("flow.end", FieldType::Text),
+    Field::new("flow.start", FieldType::EveTime),
+    Field::new("flow.end", FieldType::EveTime),
     Field::new("flow.age", FieldType::Number),
     Field::new("flow.state", FieldType::Text),
     Field::new("flow.reason", FieldType::Text),

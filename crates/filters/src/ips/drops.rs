@@ -10,7 +10,7 @@ use packet::{Flow, flow};
 
 pub(super) static SCHEMA: Schema = Schema::new(
     "drop",
-    &eve_fields![Field::new("drop.len", FieldType::Number), Field::new("drop.reason", FieldType::Text)],
+    &eve_fields![EveTime; Field::new("drop.len", FieldType::Number), Field::new("drop.reason", FieldType::Text)],
 );
 
 /// Gives the record of a frame. `inspector` knows its flow if it inspected the frame.

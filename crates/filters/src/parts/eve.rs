@@ -7,11 +7,12 @@ use packet::flow::{Flow, FlowHasher};
 use packet::frame::protocol;
 use packet::tunnel::stack::Tunnels;
 
-/// The fields of a schema behind the common ones: `&eve_fields![Field::new("dns.id", FieldType::Number)]`.
+/// The fields of a schema behind the common ones: `&eve_fields![Field::new("dns.id", FieldType::Number)]`. `EveTime;`
+/// before them: the time is written as EVE has it.
 macro_rules! eve_fields {
-    ($($field:expr),* $(,)?) => {
+    ($time:ident; $($field:expr),* $(,)?) => {
         [
-            filter::Field::new("timestamp", filter::FieldType::Time),
+            filter::Field::new("timestamp", filter::FieldType::$time),
             filter::Field::new("flow_id", filter::FieldType::Number),
             filter::Field::new("vlan", filter::FieldType::Rows(&$crate::parts::eve::VLAN)),
             filter::Field::new("src_ip", filter::FieldType::Address),
@@ -23,6 +24,7 @@ macro_rules! eve_fields {
             $($field),*
         ]
     };
+    ($($field:expr),* $(,)?) => { $crate::parts::eve::eve_fields![Time; $($field),*] };
 }
 pub(crate) use eve_fields;
 

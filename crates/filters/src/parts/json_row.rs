@@ -93,6 +93,7 @@ struct FieldShape {
     key: Vec<u8>,
     /// It has the same parents as the field before it.
     same_parents: bool,
+    append_time: fn(&mut Vec<u8>, u64),
     items: Option<Shape>,
 }
 
@@ -112,7 +113,11 @@ impl Shape {
                 Some(before) => before.parents == parents,
                 None => parents.is_empty(),
             };
-            fields.push(FieldShape { parents, key, same_parents, items });
+            let append_time = match field.kind {
+                FieldType::EveTime => packet::time::append_eve_json,
+                _ => packet::time::append_json,
+            };
+            fields.push(FieldShape { parents, key, same_parents, append_time, items });
         }
         // Only a record with a time is an event; a measurement, such as that of `count`, is not.
         let event_at =
@@ -142,7 +147,10 @@ impl Shape {
             }
             json_text::comma(out);
             out.extend_from_slice(&field.key);
-            append_value(out, value, field.items.as_ref());
+            match value {
+                FieldValue::Time(ns) => (field.append_time)(out, ns),
+                value => append_value(out, value, field.items.as_ref()),
+            }
         }
         if self.event_at == Some(self.fields.len()) {
             self.event_type(out, &mut open);

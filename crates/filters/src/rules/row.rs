@@ -22,7 +22,7 @@ use rules::{Rule, Transaction};
 pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
     &[
-        Field::new("timestamp", FieldType::Time),
+        Field::new("timestamp", FieldType::EveTime),
         Field::new("flow_id", FieldType::Number),
         Field::new("vlan", FieldType::Rows(&VLAN)),
         Field::new("src_ip", FieldType::Address),
@@ -76,7 +76,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("flow.pkts_toclient", FieldType::Number),
         Field::new("flow.bytes_toserver", FieldType::Number),
         Field::new("flow.bytes_toclient", FieldType::Number),
-        Field::new("flow.start", FieldType::Time),
+        Field::new("flow.start", FieldType::EveTime),
         Field::new("flow.src_ip", FieldType::Address),
         Field::new("flow.dest_ip", FieldType::Address),
         Field::new("flow.src_port", FieldType::Number),

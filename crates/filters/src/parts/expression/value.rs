@@ -65,7 +65,7 @@ impl Value {
         let (what, is_one) = match kind {
             FieldType::Text => return None,
             FieldType::Number => ("a number", self.number.is_some()),
-            FieldType::Time => ("a time", self.time.is_some()),
+            FieldType::Time | FieldType::EveTime => ("a time", self.time.is_some()),
             FieldType::Flag => ("yes or no", self.flag.is_some()),
             FieldType::Address => ("an address", self.networks.is_some()),
             FieldType::Rows(_) => {

@@ -31,6 +31,13 @@ fn said(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     frames
 }
 
+#[test]
+fn times_of_alerts_were_not_as_suricata_writes_them() {
+    let found = alerts("alert tcp any any -> any any (content:\"evil\"; sid:1;)", &[], &said(&[b"evil"]));
+    assert_eq!(found[0]["timestamp"], "1970-01-01T00:00:00.003000+0000");
+    assert_eq!(found[0]["flow"]["start"], "1970-01-01T00:00:00.000000+0000");
+}
+
 const FORM: [&[u8]; 3] = [
     b"POST /up HTTP/1.1\r\nHost: a.example\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 149\r\n\r\n\
       --b\r\nContent-Disposition: form-data; name=x; filename=1.exe\r\n\r\nevil\r\n",
