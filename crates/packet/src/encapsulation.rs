@@ -84,6 +84,16 @@ impl Vlans {
         if self.ids[0] == 0 { Vlans::default() } else { self }
     }
 
+    /// The named ones and another one behind them, which is left out behind two.
+    pub fn and(self, vlan: u16) -> Vlans {
+        let named = self.named();
+        match named.count {
+            0 => Vlans::new(1, [vlan, 0]),
+            1 => Vlans::new(2, [named.ids[0], vlan]),
+            _ => named,
+        }
+    }
+
     /// The outermost identifier.
     #[inline]
     pub fn outermost(self) -> Option<u16> {

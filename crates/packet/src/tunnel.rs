@@ -111,6 +111,8 @@ impl Kind {
 pub(crate) struct Leads {
     pub kind: Kind,
     pub id: Option<u32>,
+    /// The VLAN of the inner frame, if the header names one.
+    pub vlan: Option<u16>,
     /// Length of the header.
     pub at: usize,
     /// Length of the payload, if the header says.
@@ -202,7 +204,7 @@ pub fn look(link: LinkType, bytes: &[u8], wire_len: u32, ports: &Ports) -> Resul
     }
     let payload = frame.payload_of(bytes);
     let whole = frame.payload_wire_len as usize;
-    let by_header = |kind, next| Ok(Some(Leads { kind, id: None, at: 0, len: None, next }));
+    let by_header = |kind, next| Ok(Some(Leads { kind, id: None, vlan: None, at: 0, len: None, next }));
     let opened = match frame.protocol {
         protocol::UDP => return by_port(&frame, bytes, ports),
         protocol::GRE => gre::open(payload),
@@ -232,7 +234,7 @@ fn by_port(frame: &Frame, bytes: &[u8], ports: &Ports) -> Result<Carries, Malfor
         Udp::Teredo => teredo::open(payload, whole),
         Udp::L2tp => l2tp::open(payload),
         Udp::Gre => gre::open(payload),
-        Udp::Mpls => Ok(Some(Leads { kind: Kind::Mpls, id: None, at: 0, len: None, next: Next::Mpls })),
+        Udp::Mpls => Ok(Some(Leads { kind: Kind::Mpls, id: None, vlan: None, at: 0, len: None, next: Next::Mpls })),
     };
     // The UDP header has eight bytes.
     let start = frame.transport_offset + 8;
@@ -243,7 +245,7 @@ fn by_port(frame: &Frame, bytes: &[u8], ports: &Ports) -> Result<Carries, Malfor
 /// Two bytes, version 3 in the first four bits, and an Ethernet frame (RFC 3378, 3).
 fn ether_ip(payload: &[u8]) -> Opened {
     match u16_at(payload, 0).ok_or(Malformed::TruncatedTunnel)? {
-        0x3000 => Ok(Some(Leads { kind: Kind::EtherIp, id: None, at: 2, len: None, next: Next::Ethernet })),
+        0x3000 => Ok(Some(Leads { kind: Kind::EtherIp, id: None, vlan: None, at: 2, len: None, next: Next::Ethernet })),
         _ => Err(Malformed::TunnelHeader),
     }
 }
@@ -259,7 +261,7 @@ fn inner(leads: &Leads, frame: &Frame, carried: (u32, &[u8], usize)) -> Option<I
     Some(Inner {
         layer: Layer {
             kind: leads.kind,
-            vlans: frame.vlans(),
+            vlans: leads.vlan.map_or(frame.vlans(), |vlan| frame.vlans().and(vlan)),
             addresses: Some((frame.source, frame.target)),
             id: leads.id,
         },

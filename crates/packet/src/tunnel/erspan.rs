@@ -14,9 +14,12 @@ pub(super) const TYPE_III: u16 = 0x22eb;
 /// Version, VLAN, class; the session is the low ten of 32 bits. Then an index, or in type III a timestamp and more.
 pub(super) fn open(payload: &[u8], protocol: u16) -> Opened {
     const CUT: Malformed = Malformed::TruncatedTunnel;
-    let [first, _, high, low] = *chunk_at(payload, 0).ok_or(CUT)?;
+    let [first, vlan, high, low] = *chunk_at(payload, 0).ok_or(CUT)?;
     let session = u32::from(u16::from_be_bytes([high, low]) & 0x03ff);
-    let leads = |at, next| Some(Leads { kind: Kind::Erspan, id: Some(session), at, len: None, next });
+    // 3 (in type II): the tag is still in the frame.
+    let is_in_frame = first >> 4 == 1 && high >> 3 & 3 == 3;
+    let vlan = Some(u16::from_be_bytes([first & 0x0f, vlan])).filter(|vlan| *vlan != 0 && !is_in_frame);
+    let leads = |at, next| Some(Leads { kind: Kind::Erspan, id: Some(session), vlan, at, len: None, next });
     match (protocol, first >> 4) {
         (TYPE_I_OR_II, 1) => Ok(leads(8, Next::Ethernet)),
         (TYPE_III, 2) => {

@@ -12,5 +12,5 @@ pub(super) fn open(payload: &[u8]) -> Opened {
     }
     let at = 8 + usize::from(first & 0x3f) * 4;
     let (id, protocol) = (u32::from_be_bytes([0, a, b, c]), u16::from_be_bytes([high, low]));
-    Ok(Some(Leads { kind: Kind::Geneve, id: Some(id), at, len: None, next: Next::EtherType(protocol) }))
+    Ok(Some(Leads { kind: Kind::Geneve, id: Some(id), vlan: None, at, len: None, next: Next::EtherType(protocol) }))
 }

@@ -42,7 +42,7 @@ pub(crate) fn open(payload: &[u8]) -> Opened {
         at = behind_routes(payload, at)?;
     }
     let rest = payload.get(at..).ok_or(CUT)?;
-    let leads = Leads { kind: Kind::Gre, id: key, at, len: None, next: Next::EtherType(protocol) };
+    let leads = Leads { kind: Kind::Gre, id: key, vlan: None, at, len: None, next: Next::EtherType(protocol) };
     Ok(match protocol {
         erspan::TYPE_I_OR_II if flags & SEQUENCE == 0 => {
             Some(Leads { kind: Kind::Erspan, next: Next::Ethernet, ..leads })
@@ -81,5 +81,5 @@ fn version_1(payload: &[u8], flags: u16) -> Opened {
     }
     let at = 12 + if flags & ACKNOWLEDGMENT != 0 { 4 } else { 0 };
     let (id, len) = (Some(u32::from(call)), Some(usize::from(len)));
-    Ok(Some(Leads { kind: Kind::Pptp, id, at, len, next: Next::Ppp }))
+    Ok(Some(Leads { kind: Kind::Pptp, id, vlan: None, at, len, next: Next::Ppp }))
 }

@@ -44,5 +44,5 @@ pub(super) fn open(payload: &[u8]) -> Opened {
     // The length counts from behind the first eight bytes.
     let Some(len) = usize::from(u16::from_be_bytes([high, low])).checked_sub(at - 8) else { return Ok(None) };
     let id = Some(u32::from_be_bytes([a, b, c, d]));
-    Ok(Some(Leads { kind: Kind::Gtp, id, at, len: Some(len), next: Next::Ip }))
+    Ok(Some(Leads { kind: Kind::Gtp, id, vlan: None, at, len: Some(len), next: Next::Ip }))
 }

@@ -49,7 +49,7 @@ fn version_2(payload: &[u8], flags: u16) -> Option<Leads> {
         Some(whole) => Some(whole.checked_sub(at)?),
         None => None,
     };
-    Some(Leads { kind: Kind::L2tp, id: Some(id), at, len, next: Next::Ppp })
+    Some(Leads { kind: Kind::L2tp, id: Some(id), vlan: None, at, len, next: Next::Ppp })
 }
 
 fn version_3(payload: &[u8], session: u32, start: usize) -> Option<Leads> {
@@ -57,7 +57,7 @@ fn version_3(payload: &[u8], session: u32, start: usize) -> Option<Leads> {
         .into_iter()
         .map(|bytes| start + bytes)
         .find(|at| is_ethernet(payload.get(*at..).unwrap_or_default()))?;
-    Some(Leads { kind: Kind::L2tp, id: Some(session), at, len: None, next: Next::Ethernet })
+    Some(Leads { kind: Kind::L2tp, id: Some(session), vlan: None, at, len: None, next: Next::Ethernet })
 }
 
 /// Does it look like an Ethernet frame: with IP of the right version, ARP, or a VLAN tag?

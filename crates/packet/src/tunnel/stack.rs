@@ -29,7 +29,7 @@ const TAGS: u8 = 3;
 pub struct Layer {
     /// Kind of the tunnel.
     pub kind: Kind,
-    /// VLAN tags of the outer frame.
+    /// VLAN tags of the outer frame, and behind them the VLAN of the inner frame that ERSPAN names.
     pub vlans: Vlans,
     /// Source and target of the outer packet; `None` below IP.
     pub addresses: Option<(IpAddr, IpAddr)>,

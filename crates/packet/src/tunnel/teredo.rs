@@ -24,5 +24,12 @@ pub(super) fn open(payload: &[u8], whole: usize) -> Opened {
     if packet.first().is_none_or(|first| first >> 4 != 6) || whole != at + inner {
         return Ok(None);
     }
-    Ok(Some(Leads { kind: Kind::Teredo, id: None, at, len: Some(inner), next: Next::EtherType(ethernet::IPV6) }))
+    Ok(Some(Leads {
+        kind: Kind::Teredo,
+        id: None,
+        vlan: None,
+        at,
+        len: Some(inner),
+        next: Next::EtherType(ethernet::IPV6),
+    }))
 }

@@ -122,6 +122,15 @@ fn tunnels_of_ip_protocols() {
     erspan(&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0x09, 0x01, 1, 2, 3, 4, 0, 0, 0, 0], Some(0x101));
     erspan(&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0, 5, 1, 2, 3, 4, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9], Some(5));
     check(4, 47, &[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0, 5, 1, 2, 3, 4, 0, 0, 8, 0], &v4, Kind::Erspan, Some(5));
+    // The frame's VLAN is in the header, or in the frame (type II, 0x18), or there is none.
+    for (vlan, rest, expected) in [(23, 0x10, [5, 23].as_slice()), (23, 0x18, &[5]), (0, 0x10, &[5])] {
+        let header = [0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0x10, vlan, rest, 0x64, 0, 0, 0, 3];
+        let packet = ip(4, 47, &[&header, frame.as_slice()].concat());
+        let Ok(Carries::Inner(inner)) = look_at(&ethernet(0x8100, &[&[0, 5, 8, 0], packet.as_slice()].concat())) else {
+            panic!("it has an inner frame")
+        };
+        assert_eq!(inner.layer.vlans.ids(), expected, "{vlan} {rest:#x}");
+    }
     // L2TP without a cookie, with one, and with a sublayer as well.
     check(4, 115, &[0, 0, 1, 2], &frame, Kind::L2tp, Some(0x102));
     check(4, 115, &[0, 0, 1, 2, 9, 9, 9, 9], &frame, Kind::L2tp, Some(0x102));

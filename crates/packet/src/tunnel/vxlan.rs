@@ -32,5 +32,5 @@ pub(super) fn open(payload: &[u8], is_plain: bool) -> Opened {
         _ => return Ok(None),
     };
     let id = Some(u32::from_be_bytes([0, a, b, c]));
-    Ok(Some(Leads { kind: Kind::Vxlan, id, at: 8, len: None, next }))
+    Ok(Some(Leads { kind: Kind::Vxlan, id, vlan: None, at: 8, len: None, next }))
 }
