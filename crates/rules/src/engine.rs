@@ -19,6 +19,7 @@ use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::packet_test::PacketTest;
+use crate::packet_test::sctp_chunks;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
 use crate::state::{FlowState, HostBits, Place};
@@ -527,8 +528,14 @@ impl Engine {
         };
         let about = buffer.about();
         if about.origin == Origin::Packet {
-            let Some(bytes) = packet_buffer(buffer, packet) else { return list.absent.is_some() };
-            return self.steps_hold(list, bytes, false, false);
+            let mut there = false;
+            for bytes in packet_buffers(buffer, packet) {
+                there = true;
+                if self.steps_hold(list, bytes, false, false) {
+                    return true;
+                }
+            }
+            return !there && list.absent.is_some();
         }
         let Some(transaction) = transaction else { return false };
         let sides: &[bool] = match about.way {
@@ -716,6 +723,14 @@ fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool
         })
 }
 
+fn packet_buffers<'a>(buffer: Buffer, packet: &Packet<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let chunks = (buffer == Buffer::SCTP_CHUNK_DATA).then(|| sctp_chunks(packet));
+    // The user's data of each chunk that has some, behind numbers of chunk, stream and protocol (RFC 9260, 3.3.1).
+    let data =
+        chunks.into_iter().flatten().filter(|chunk| chunk.first() == Some(&0)).filter_map(|chunk| chunk.get(16..));
+    packet_buffer(buffer, packet).into_iter().chain(data)
+}
+
 fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
     use packet::frame::protocol;
     let number = packet.flow.map(|flow| flow.protocol);
@@ -729,9 +744,6 @@ fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
         Buffer::ICMPV6_HDR => transport(protocol::ICMPV6),
         Buffer::IGMP_HDR => transport(protocol::IGMP),
         Buffer::SCTP_HDR => transport(protocol::SCTP),
-        Buffer::SCTP_CHUNK_DATA => crate::packet_test::sctp_chunks(packet)
-            .find(|chunk| chunk.first() == Some(&0))
-            .and_then(|chunk| chunk.get(16..)),
         Buffer::IP_SRC => packet.network.get(if packet.version == 4 { 12..16 } else { 8..24 }),
         Buffer::IP_DST => packet.network.get(if packet.version == 4 { 16..20 } else { 24..40 }),
         Buffer::ETHER_HDR => (!packet.link.is_empty()).then_some(packet.link),

@@ -42,6 +42,7 @@ mod transform;
 pub use engine::{Engine, Found};
 pub use event::{Packet, Transaction};
 pub use mistake::Mistake;
+pub use packet_test::{SCTP_CHUNKS, sctp_chunks, sctp_tag};
 pub use rule::{Action, Order, Rule};
 pub use set::{Options, RuleSet};
 pub use state::FlowState;

@@ -185,10 +185,7 @@ impl PacketTest {
                 let igmp = packet.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::IGMP);
                 some(compare, packet.transport.first().filter(|_| igmp).map(|kind| u64::from(*kind)))
             }
-            PacketTest::SctpTag(compare) => {
-                let tag = packet.transport.get(4..8).filter(|_| is_sctp(packet));
-                some(compare, tag.map(|four| four.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))))
-            }
+            PacketTest::SctpTag(compare) => some(compare, sctp_tag(packet).map(u64::from)),
             PacketTest::SctpChunkType(compare) => {
                 sctp_chunks(packet).any(|chunk| chunk.first().is_some_and(|kind| compare.holds(u64::from(*kind))))
             }
@@ -310,7 +307,7 @@ fn has_option(header: &[u8], wanted: Option<u8>) -> bool {
 }
 
 /// SCTP chunk types (RFC 9260, 3.2).
-pub(crate) const SCTP_CHUNKS: &[(&str, u64)] = &[
+pub const SCTP_CHUNKS: &[(&str, u64)] = &[
     ("data", 0),
     ("init", 1),
     ("init_ack", 2),
@@ -345,8 +342,14 @@ fn is_sctp(packet: &Packet<'_>) -> bool {
     sctp && !packet.fragment && packet.transport.len() >= 12
 }
 
+/// The verification tag of an SCTP packet; `None`: it is none.
+pub fn sctp_tag(packet: &Packet<'_>) -> Option<u32> {
+    let tag = packet.transport.get(4..8).filter(|_| is_sctp(packet))?;
+    Some(tag.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
+}
+
 /// The chunks of an SCTP packet with their headers, as far as they were captured.
-pub(crate) fn sctp_chunks<'a>(packet: &Packet<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+pub fn sctp_chunks<'a>(packet: &Packet<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let mut rest = if is_sctp(packet) { packet.payload } else { &[] };
     std::iter::from_fn(move || {
         let &[_, _, high, low, ..] = rest else { return None };

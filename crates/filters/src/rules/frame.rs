@@ -134,7 +134,11 @@ impl Parsed {
                 }
             },
             protocol::SCTP if rest.len() < 12 => self.events.push("sctp.pkt_too_small"),
-            protocol::SCTP => self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12)),
+            protocol::SCTP => {
+                self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12));
+                // Rules look for its chunks behind its header.
+                self.transport.end = self.payload.end;
+            }
             protocol::IGMP => {
                 self.split(start, end, end, 0);
                 self.igmp = igmp(rest);

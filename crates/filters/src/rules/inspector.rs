@@ -697,6 +697,7 @@ impl Inspector {
                 vlans,
                 tunnels: tunnels.as_ref(),
                 parsed: packet.map(|(parsed, _)| parsed),
+                packet: own.as_ref(),
                 connection: connection.map(|connection| &**connection),
                 transaction,
                 is_inline: *is_inline,

@@ -17,7 +17,7 @@ use packet::tunnel::Kind as Tunnel;
 use packet::tunnel::stack::{Layer, Tunnels};
 use rules::engine::{Found, Verdict};
 use rules::names::App;
-use rules::{Rule, Transaction};
+use rules::{Packet, Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
@@ -57,6 +57,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("verdict", FieldType::Rows(&objects::VERDICT)),
         Field::new("igmp", FieldType::Rows(&objects::IGMP)),
         Field::new("rgmp", FieldType::Rows(&objects::RGMP)),
+        Field::new("sctp", FieldType::Rows(&objects::SCTP)),
         Field::new("http", FieldType::Rows(&objects::HTTP)),
         Field::new("websocket", FieldType::Rows(&objects::WEBSOCKET)),
         Field::new("quic", FieldType::Rows(&objects::QUIC)),
@@ -110,6 +111,8 @@ pub(super) struct Alert<'a> {
     pub vlans: Vlans,
     pub tunnels: Option<&'a Tunnels>,
     pub parsed: Option<&'a Parsed>,
+    /// The packet itself.
+    pub packet: Option<&'a Packet<'a>>,
     pub connection: Option<&'a Connection>,
     pub transaction: Option<&'a Transaction>,
     /// Dropped packets are really blocked.
@@ -204,6 +207,9 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
                 it.number("version", version.into()).number("type", kind.into());
             }),
         }
+    }
+    if let Some(packet) = alert.packet {
+        objects::sctp(row, packet);
     }
     objects::object(row, "verdict", &objects::VERDICT, |it| set_verdict(it, alert));
     if let Some(one) = alert.transaction {

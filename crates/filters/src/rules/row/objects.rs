@@ -10,8 +10,8 @@ use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
 use packet::quic::VERSION_2;
 use packet::x509::Certificate;
-use rules::Transaction;
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
+use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
 /// The verdict of all rules on the packet.
 pub(crate) static VERDICT: Schema = Schema::object(
@@ -29,6 +29,20 @@ pub(crate) static IGMP: Schema =
 
 /// An RGMP message.
 pub(crate) static RGMP: Schema = Schema::object("rgmp", &[Field::new("type", FieldType::Number)]);
+
+/// An SCTP packet.
+pub(crate) static SCTP: Schema = Schema::object(
+    "sctp",
+    &[
+        Field::new("vtag", FieldType::Number),
+        Field::new("chunk_cnt", FieldType::Number),
+        Field::new("chunk_types", FieldType::Rows(&NAME)),
+        Field::new("has_init", FieldType::Flag),
+        Field::new("has_init_ack", FieldType::Flag),
+        Field::new("has_data", FieldType::Flag),
+        Field::new("has_abort", FieldType::Flag),
+    ],
+);
 
 /// An HTTP exchange.
 pub(crate) static HTTP: Schema = Schema::object(
@@ -206,6 +220,22 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
         _ => {}
     }
     files(row, one, gaps);
+}
+
+/// Adds `sctp`, if the packet is one of SCTP.
+pub(super) fn sctp(row: &mut RowWriter, packet: &Packet<'_>) {
+    let Some(tag) = sctp_tag(packet) else { return };
+    let kinds = || sctp_chunks(packet).filter_map(|chunk| chunk.first().map(|kind| u64::from(*kind)));
+    let name = |kind: u64| SCTP_CHUNKS.iter().find(|known| known.1 == kind).map_or("unknown", |known| known.0);
+    object(row, "sctp", &SCTP, |it| {
+        it.number("vtag", tag.into()).number("chunk_cnt", kinds().count() as u64);
+        list(it, "chunk_types", kinds().map(|kind| name(kind).as_bytes()));
+        for (field, name) in
+            [("has_init", "init"), ("has_init_ack", "init_ack"), ("has_data", "data"), ("has_abort", "abort")]
+        {
+            it.flag(field, kinds().any(|kind| SCTP_CHUNKS.contains(&(name, kind))));
+        }
+    });
 }
 
 fn quic(row: &mut RowWriter, one: &Transaction) {

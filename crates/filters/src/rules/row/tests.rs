@@ -4,7 +4,7 @@ use crate::json;
 use crate::rules::KIND;
 use serde_json::{Value, json};
 use testkit::Chain;
-use testkit::packets::{CLIENT, SERVER, flag, tcp, udp};
+use testkit::packets::{CLIENT, SERVER, flag, ipv4, tcp, udp};
 
 fn alerts(rules: &str, params: &[(&str, &str)], frames: &[Vec<u8>]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
@@ -60,6 +60,38 @@ fn files_of_a_form() {
     assert_eq!(found[0]["alert"]["metadata"], json!({"tag": ["a", "b"], "created_at": ["2026-01-02"]}));
     assert_eq!(found[0]["flow"]["dest_port"], SERVER.1);
     assert!(found[0].get("payload").is_none());
+}
+
+/// An alert about a packet of SCTP said nothing of its chunks.
+#[test]
+fn chunks_of_sctp() {
+    let chunks =
+        [&[0x0b, 0x59, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0][..], &[1, 0, 0, 4], &[0, 3, 0, 5, 7, 0, 0, 0], &[99, 0, 0, 4]];
+    let frame = ipv4(CLIENT.0, SERVER.0, 132, &chunks.concat());
+    let found = alerts("alert sctp any any -> any any (sctp.vtag:9; sid:1;)", &[], &[frame, udp(CLIENT, SERVER, b"x")]);
+    let expected = json!({
+        "vtag": 9, "chunk_cnt": 3, "chunk_types": ["init", "data", "unknown"],
+        "has_init": true, "has_init_ack": false, "has_data": true, "has_abort": false
+    });
+    assert_eq!(found.iter().map(|alert| &alert["sctp"]).collect::<Vec<_>>(), [&expected]);
+    // The header is that of the packet and its chunks; each chunk's data is looked at by itself.
+    let data = |text: &[u8]| [&[0, 3, 0, 18, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0][..], text, &[0, 0]].concat();
+    let frame = ipv4(
+        CLIENT.0,
+        SERVER.0,
+        132,
+        &[&[0, 1, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0][..], &data(b"ab"), &data(b"cd")].concat(),
+    );
+    let rules = "alert sctp any any -> any any (sctp.hdr; content:\"|00 03 00 12|\"; offset:12; depth:4; sid:1;)\n\
+                 alert sctp any any -> any any (sctp.chunk_data; content:\"cd\"; startswith; endswith; sid:2;)\n\
+                 alert sctp any any -> any any (sctp.chunk_data; content:\"ab|00|\"; sid:3;)";
+    let found = alerts(rules, &[], &[frame]);
+    assert_eq!(
+        found.iter().map(|alert| alert["alert"]["signature_id"].as_u64()).collect::<Vec<_>>(),
+        [Some(1), Some(2)]
+    );
+    let udp_alone = alerts("alert udp any any -> any any (sid:2;)", &[], &[udp(CLIENT, SERVER, b"x")]);
+    assert!(udp_alone[0].get("sctp").is_none());
 }
 
 /// All conditions on a file apply to the same file. Absence is checked at its end.
