@@ -60,7 +60,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          a message may begin with any line and with any segment.\n\n\
          A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
          (CONNECT, or an upgrade such as to WebSocket) from there. One that goes through a SOCKS proxy is read from \
-         where the proxy is done. One that was joined midway is searched for a message for 64 KiB in each direction. Where the request of a \
+         where the proxy is done, and one behind a header of the PROXY protocol (version 1 or 2) from behind it. One that was joined midway is searched for a message for 64 KiB in each direction. Where the request of a \
          response was not seen, and its body would begin with the first line of a response, it has no body (the request \
          was HEAD): that is the next response.",
     )

@@ -7,6 +7,7 @@ use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use crate::parts::outlet::Outlet;
+use crate::parts::proxy::{Proxy, Read};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
@@ -51,7 +52,8 @@ pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and 
          `tls.subject`, `tls.issuerdn`, `tls.subjectaltname`, `tls.serial`, `tls.fingerprint` (SHA-1), `tls.notbefore` and \
          `tls.notafter`. Certificates behind the first are passed over, and nothing is checked.\n\n\
          The hello is looked for where a stream begins, and where a segment begins within the first 16 KiB: that is how it \
-         is found behind STARTTLS and behind what a client says to a proxy. The rest of a stream is passed over. QUIC is \
+         is found behind STARTTLS and behind what a client says to a proxy; a header of the PROXY protocol (version 1 or 2) \
+         may be in the same segment. The rest of a stream is passed over. QUIC is \
          not read.",
     )
     .takes(&[Type::Bytes])
@@ -98,8 +100,27 @@ enum Session {
 struct Looking {
     /// Bytes of the stream before this block.
     passed_bytes: u64,
+    /// The header of a proxy with which the stream begins.
+    proxy: Option<Proxy>,
     /// A copy of the beginning of a possible hello.
     part: Vec<u8>,
+}
+
+impl Looking {
+    /// Bytes behind the header of a proxy, which may be in front of a stream.
+    fn behind_proxy<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.passed_bytes == 0 && self.part.is_empty() {
+            self.proxy = Proxy::begin(bytes);
+        }
+        let Some(proxy) = &mut self.proxy else { return bytes };
+        let used = match proxy.read(bytes) {
+            Read::More => return &[],
+            Read::Done(used) => used,
+            Read::No => 0,
+        };
+        self.proxy = None;
+        &bytes[used..]
+    }
 }
 
 #[derive(Default)]
@@ -192,7 +213,11 @@ impl Tls {
 
     /// Reads a block; gives a record if it completes a hello.
     fn look(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Found {
-        let mut rest = outlet.bytes(block);
+        let bytes = outlet.bytes(block);
+        let mut rest = looking.behind_proxy(bytes);
+        if rest.is_empty() && !bytes.is_empty() {
+            return Found::Nothing;
+        }
         let mut is_part = !looking.part.is_empty();
         while !rest.is_empty() || is_part {
             let stream = if is_part { &looking.part[..] } else { rest };
@@ -595,6 +620,15 @@ mod tests {
     fn behind_plain_text() {
         let hello_bytes = client(b"mail.example", 1000);
         check(&[(0, b"EHLO me\r\n"), (0, b"STARTTLS\r\n"), (0, &hello_bytes)], &[hello("mail.example")], 2);
+        // A proxy's header may be in the segment of the hello, or end in it.
+        let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n";
+        let binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x9c\x40\x01\xbb";
+        for header in [&header[..], binary] {
+            let both = [header, &hello_bytes].concat();
+            check(&[(0, &both)], &[hello("mail.example")], 0);
+            check(&[(0, &both[..20]), (0, &both[20..])], &[hello("mail.example")], 1);
+            check(&[(0, header), (0, &hello_bytes)], &[hello("mail.example")], 1);
+        }
         // Not found inside a segment or too late in the stream.
         check(&[(0, &[b"STARTTLS\r\n", &hello_bytes[..]].concat())], &[], 1);
         check(&[(0, &[b'x'; TLS_PREAMBLE_BYTES as usize + 1]), (0, &hello_bytes)], &[], 2);

@@ -599,6 +599,27 @@ fn through_a_socks_proxy() {
 }
 
 #[test]
+fn behind_the_header_of_a_proxy() {
+    let answer = || server("HTTP/1.1 200 OK\r\n\r\nok");
+    for header in [
+        &b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 80\r\n"[..],
+        b"PROXY UNKNOWN\r\n",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x01\xc0\0\x02\x02\x9c\x40\0\x50",
+        b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
+    ] {
+        let together = client([header, GET.as_ref()].concat());
+        // A proxy sends its header at once.
+        for turns in [&[together, answer()][..], &[client(header), client(GET), answer()]] {
+            let outcome = run(blocks(turns, &[usize::MAX], true), StreamState::Established, &[]);
+            assert_eq!(messages(&outcome), expected(&[("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)]));
+        }
+    }
+    // A method that begins alike.
+    let turns = [client("PROPFIND /a HTTP/1.1\r\n\r\n"), server("HTTP/1.1 200 OK\r\n\r\nok")];
+    check(&turns, &[("PROPFIND /a", b"", 0, false), ("200 PROPFIND /a", b"ok", 0, false)]);
+}
+
+#[test]
 fn tunnels_and_upgrades() {
     check(
         &[

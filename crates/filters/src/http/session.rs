@@ -16,6 +16,7 @@ use super::row::{Notes, give_row};
 use super::side::{Phase, Side};
 use super::socks::{Read, Socks};
 use super::start::{EmptyLine, StartLine, is_status_line, may_answer, may_begin, start_line};
+use crate::parts::proxy::Proxy;
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
@@ -143,12 +144,20 @@ impl Session {
                     place.offset += self.begin_doubtful_body(block, &bytes[offset..], exit);
                     place.used = true;
                 }
-                Phase::Fresh => place.offset += self.begin(side, bytes[offset]),
+                Phase::Fresh => place.offset += self.begin(side, &bytes[offset..]),
                 Phase::Socks(socks) => match socks.read(&bytes[offset..]) {
                     Read::More => place.offset = bytes.len(),
                     Read::Done(used) => {
                         place.offset += used;
                         this.phase = Phase::Start;
+                    }
+                    Read::No => this.gone(exit),
+                },
+                Phase::Proxy(proxy) => match proxy.read(&bytes[offset..]) {
+                    Read::More => place.offset = bytes.len(),
+                    Read::Done(used) => {
+                        place.offset += used;
+                        this.phase = Phase::Fresh;
                     }
                     Read::No => this.gone(exit),
                 },
@@ -261,7 +270,7 @@ impl Session {
                 self.finish_body(side, &block.part(0, 0), exit);
                 true
             }
-            Phase::Fresh | Phase::Socks(_) | Phase::Start | Phase::Skip => false,
+            Phase::Fresh | Phase::Socks(_) | Phase::Proxy(_) | Phase::Start | Phase::Skip => false,
         };
         if self.sides[side].confirmed {
             exit.count("gaps outside of bodies", 1);
@@ -340,11 +349,15 @@ impl Session {
         }
     }
 
-    /// Reads the first byte of a side; returns how many bytes were used.
-    fn begin(&mut self, side: usize, byte: u8) -> usize {
+    /// Looks at the first bytes of a side; returns how many were used.
+    fn begin(&mut self, side: usize, bytes: &[u8]) -> usize {
         let peer = self.sides[1 - side].socks;
         let this = &mut self.sides[side];
-        let socks = Socks::begin(byte, side == 1, peer);
+        if let Some(proxy) = Proxy::begin(bytes).filter(|_| side == 0) {
+            this.phase = Phase::Proxy(proxy);
+            return 0;
+        }
+        let socks = Socks::begin(bytes[0], side == 1, peer);
         this.socks = socks.is_some();
         this.phase = socks.map_or(Phase::Start, Phase::Socks);
         usize::from(this.socks)

@@ -4,6 +4,7 @@ use super::body::Body;
 use super::exit::Exit;
 use super::socks::Socks;
 use super::start::EmptyLine;
+use crate::parts::proxy::Proxy;
 use base::limits::HTTP_SEEK_BYTES;
 
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(super) enum Phase {
     Fresh,
     /// A negotiation between client and SOCKS proxy.
     Socks(Socks),
+    /// The header of a proxy.
+    Proxy(Proxy),
     /// A start line, or the rest of the head in `head`.
     Start,
     /// The rest of a line that is not a start line.

@@ -1,6 +1,8 @@
 //! The negotiation of a client with a SOCKS proxy: versions 4, 4a and 5, with or without name and password (RFC 1928,
 //! RFC 1929). It is skipped; its contents are not recorded.
 
+pub(super) use crate::parts::proxy::Read;
+
 /// The state of one side. Each step reads one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socks {
@@ -32,17 +34,6 @@ pub(super) enum Then {
     Password,
     /// The proxied connection.
     Done,
-}
-
-/// The result of reading bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    /// All bytes belong to the negotiation.
-    More,
-    /// The negotiation ends after this many bytes; the proxied connection follows.
-    Done(usize),
-    /// Not SOCKS.
-    No,
 }
 
 impl Socks {
