@@ -94,7 +94,10 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
 /// Adds a message carried by a transaction of another protocol.
 pub(super) fn within(one: &mut Transaction, bytes: &[u8], to_server: bool) {
     match Message::new_checked(bytes) {
-        Ok(message) => fill(one, App::Dns, &message, bytes, to_server),
+        Ok(message) => {
+            one.message = bytes.to_vec();
+            fill(one, App::Dns, &message, bytes, to_server);
+        }
         Err(_) => one.events.push(("dns.malformed_data", to_server)),
     }
 }

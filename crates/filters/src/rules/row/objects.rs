@@ -166,13 +166,14 @@ pub(crate) static FILE: Schema = Schema::new(
 pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
     match one.app {
         App::Http1 => object(row, "http", &HTTP, |it| http(it, one)),
-        App::Http2 => object(row, "http", &HTTP, |it| {
-            http(it, one);
-            texts(it, one, &[("http2.request.error_code", Buffer::HTTP2_ERROR_NAME, true)]);
-            if let Some(priority) = one.numbers(Number::HTTP2_PRIORITY, true).next() {
-                it.number("http2.request.priority", priority);
+        App::Http2 => http2(row, one),
+        App::Doh2 => {
+            http2(row, one);
+            // Its message may be damaged, or not have come yet.
+            if !one.message.is_empty() {
+                dns(row, one);
             }
-        }),
+        }
         App::WebSocket => object(row, "websocket", &WEBSOCKET, |it| {
             let opcode = [true, false].into_iter().flat_map(|side| one.numbers(Number::WEBSOCKET_OPCODE, side)).next();
             if let Some(opcode) = opcode {
@@ -312,6 +313,16 @@ fn http(row: &mut RowWriter, one: &Transaction) {
         row.number("status", status);
     }
     row.number("length", one.body_bytes[1]);
+}
+
+fn http2(row: &mut RowWriter, one: &Transaction) {
+    object(row, "http", &HTTP, |it| {
+        http(it, one);
+        texts(it, one, &[("http2.request.error_code", Buffer::HTTP2_ERROR_NAME, true)]);
+        if let Some(priority) = one.numbers(Number::HTTP2_PRIORITY, true).next() {
+            it.number("http2.request.priority", priority);
+        }
+    });
 }
 
 fn tls(row: &mut RowWriter, one: &Transaction) {

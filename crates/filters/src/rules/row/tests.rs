@@ -146,6 +146,31 @@ fn an_answer_of_dns_that_comes_first_goes_to_the_client() {
     assert_eq!((&found[0]["dns"], found[0]["flow"]["dest_port"].as_u64()), (&dns, Some(53)));
 }
 
+/// A query in the path of a request (RFC 8484, 4.1), and the same without one.
+#[test]
+fn alerts_of_dns_over_http2_had_neither_http_nor_dns() {
+    let request = |path: &str| {
+        let mut block = Vec::new();
+        for (name, value) in
+            [(":method", "GET"), (":path", path), (":authority", "d.example"), ("accept", "application/dns-message")]
+        {
+            block.extend([&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat());
+        }
+        // A frame HEADERS that ends head and stream.
+        let head = [&(block.len() as u32).to_be_bytes()[1..], &[1, 5, 0, 0, 0, 1]].concat();
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0, 0, 0, 4, 0, 0, 0, 0, 0], &head, &block].concat()
+    };
+    let alert = |path: &str| {
+        let rules = "alert http2 any any -> any any (flow:to_server; http.method; content:\"GET\"; sid:1;)";
+        alerts(rules, &[], &said(&[&request(path)])).remove(0)
+    };
+    let found = alert("/q?dns=AAABAAABAAAAAAAAAWEDb3JnAAABAAE");
+    assert_eq!((&found["app_proto"], &found["http"]["hostname"]), (&json!("doh2"), &json!("d.example")));
+    assert_eq!(found["dns"]["queries"], json!([{"rrname": "a.org", "rrtype": "A"}]));
+    let found = alert("/q");
+    assert_eq!((&found["http"]["url"], &found["dns"]), (&json!("/q"), &Value::Null));
+}
+
 #[test]
 fn the_first_message_of_tftp() {
     let found = alerts(
