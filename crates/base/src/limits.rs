@@ -373,6 +373,9 @@ pub const TRANSACTION_IDLE_NS: u64 = 60 * SECOND_NS;
 /// Flows whose application protocol is kept for logs, until the flow's own record comes.
 pub const SERVICES: usize = 1 << 20;
 
+/// Flows' records that wait for another record to tell their protocol. The oldest of more goes without.
+pub const LATE_FLOWS: usize = 1 << 16;
+
 /// Points of all lines that `plot` keeps.
 pub const PLOT_POINTS: usize = 1 << 20;
 

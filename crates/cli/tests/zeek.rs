@@ -169,3 +169,50 @@ fn logs_that_exist_are_not_replaced_unasked() {
     assert_ne!(run("zeek other | json").0, Some(0));
     assert!(!folder.path().join("other").exists());
 }
+
+/// The questions of the bundled capture of DNS without their answers, at once, 30 s later and 100 s later: the last ones are
+/// flows of their own on the same ports.
+fn unanswered() -> Vec<u8> {
+    let capture = std::fs::read(bundled().join("dns.pcap")).unwrap();
+    let (head, mut rest) = capture.split_at(24);
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut questions = Vec::new();
+    while !rest.is_empty() {
+        let (record, behind) = rest.split_at(16 + word(rest, 8) as usize);
+        rest = behind;
+        // Ethernet, IPv4 without options, UDP: the datagram's destination.
+        if record[16 + 23] == 17 && record[16 + 36..][..2] == 53u16.to_be_bytes() {
+            questions.push(record.to_vec());
+        }
+    }
+    let first = word(&questions[0], 0);
+    let at = |later: u32| {
+        questions.iter().flat_map(move |question| {
+            let mut question = question.clone();
+            question[..4].copy_from_slice(&(first + later).to_le_bytes());
+            question
+        })
+    };
+    head.iter().copied().chain([0, 30, 100].into_iter().flat_map(at)).collect()
+}
+
+#[test]
+fn a_request_without_an_answer_left_its_connection_without_a_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("unanswered.pcap");
+    std::fs::write(&capture, unanswered()).unwrap();
+    let found = logs(&capture, "format=json");
+    let (_, conn) = found.iter().find(|(name, _)| name == "conn").unwrap();
+    let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let services: Vec<_> = conn.lines().map(|line| read(line)["service"].clone()).collect();
+    assert!(services.len() >= 2 && services.iter().all(|service| service == "dns"), "{services:?}");
+    for workers in ["1", "2", "4"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_streamline"));
+        let command =
+            command.args(["run", "--local", "-q", "--workers", workers, "-r", capture.to_str().unwrap(), "eve"]);
+        let events = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let flows = events.lines().map(read).filter(|event| event["event_type"] == "flow");
+        let protocols: Vec<_> = flows.map(|flow| flow["app_proto"].clone()).collect();
+        assert!(protocols.len() == services.len() && protocols.iter().all(|name| name == "dns"), "{protocols:?}");
+    }
+}

@@ -24,7 +24,8 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
          response), `fileinfo` (a body of either), `dns`, `tls`, `ssh`, `smtp`, `ftp` and `sip` events, with no other fields than \
          Suricata's schema has. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns + ssh + \
          smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
-         Events come in the order in which they end: a flow when it is over, the others when their response came. The time \
+         Events come in the order in which they end: a flow when it is over, the others when their response came. A flow in which \
+         no protocol was read yet waits for 61 s, for a request without an answer. The time \
          of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. A file's \
          name is that of Content-Disposition, else the path that was asked for. Nothing is stored: `files` does that. Records that EVE has no event for \
          are dropped and counted.",
@@ -70,20 +71,22 @@ impl Filter for Eve {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         for (_, block) in batch.iter() {
             let Eve { lines, events, shapes } = self;
-            let bytes = cx.rings.bytes(block);
             let mut status = Ok(Status::Done);
-            let is_event = events.make(bytes, cx.counters, |row| {
-                if shapes.append(lines.buffer(), row, None) && status == Ok(Status::Done) {
-                    status = lines.line_done();
-                }
-            });
+            let is_event = events.make(block, cx, |row| append(lines, shapes, row, &mut status));
             if !is_event {
                 cx.drop(1, "no event of EVE");
             } else if status? == Status::Finished {
                 return Ok(Status::Finished);
             }
         }
+        cx.wake_at(self.events.next_due());
         self.lines.batch_done(cx)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let status = self.late_flows(cx.now)?;
+        cx.wake_at(self.events.next_due());
+        Ok(status)
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
@@ -91,6 +94,24 @@ impl Filter for Eve {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.late_flows(u64::MAX)?;
         self.lines.flush(cx)
+    }
+}
+
+impl Eve {
+    /// Writes the events of flows that waited long enough.
+    fn late_flows(&mut self, now: u64) -> Made {
+        let Eve { lines, events, shapes } = self;
+        let mut status = Ok(Status::Done);
+        events.late_flows(now, |row| append(lines, shapes, row, &mut status));
+        status
+    }
+}
+
+/// Adds the line of an event. `status`: that of the lines before, and then of all.
+fn append(lines: &mut Lines, shapes: &mut RowShapes, row: &[u8], status: &mut Made) {
+    if shapes.append(lines.buffer(), row, None) && *status == Ok(Status::Done) {
+        *status = lines.line_done();
     }
 }

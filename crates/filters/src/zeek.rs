@@ -16,6 +16,7 @@ use crate::parts::held_folder::HeldFolder;
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
 use crate::parts::services::Services;
+use crate::parts::services::late::{LateFlow, LateFlows};
 use crate::parts::system::reason;
 use base::terminal;
 use filter::prelude::*;
@@ -32,7 +33,8 @@ pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TL
          lines. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns | transactions } | zeek \
          logs`: write that out to give these filters parameters (`transactions hash=yes` for `sha256`), or to leave some out.\n\n\
          `uid` is the number that other records have as `flow_id`, and joins the logs. `conn.log` has a line for each flow of \
-         `flows` when it ends; `service` has the protocols that were read in it. `orig_bytes` and `resp_bytes` are bytes of \
+         `flows` when it ends; `service` has the protocols that were read in it: a flow without one waits for 61 s, for a request \
+         without an answer. `orig_bytes` and `resp_bytes` are bytes of \
          payload, each once. Private addresses are local. `mime_type` is what the head of the message \
          says. Columns for what is not read are unset: `qclass`, `status_msg`, `curve`, `resumed`, `established`, \
          certificates, tunnels.\n\n\
@@ -70,6 +72,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         format: if params.text("format") == Some("json") { Format::Json } else { Format::Tsv },
         rows: Names::new(Vec::new(), env),
         services: Services::default(),
+        late: LateFlows::default(),
         conn: file(&rows::CONN)?,
         http: file(&rows::HTTP)?,
         files: file(&rows::FILES)?,
@@ -104,6 +107,7 @@ struct Zeek {
     format: Format,
     rows: Names,
     services: Services,
+    late: LateFlows,
     conn: Written,
     http: Written,
     files: Written,
@@ -113,7 +117,8 @@ struct Zeek {
 
 impl Zeek {
     fn record(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Made {
-        let Some((row, _)) = self.rows.row(cx.rings.bytes(block)) else {
+        let bytes = cx.rings.bytes(block);
+        let Some((row, _)) = self.rows.row(bytes) else {
             cx.drop(1, "not a record");
             return Ok(Status::Done);
         };
@@ -123,7 +128,13 @@ impl Zeek {
         match row.schema().name {
             "flow" if values.number("flow.start").is_some() => {
                 let services = self.services.take(flow_id);
-                self.conn.add(format, time, |line| rows::conn(line, values, services))
+                if !services.is_empty() {
+                    return self.conn.add(format, time, |line| rows::conn(line, values, &services));
+                }
+                match self.late.keep(&row, bytes, time, cx.now, cx.counters) {
+                    Some(longest) => self.late_flow(&longest),
+                    None => Ok(Status::Done),
+                }
             }
             "dns" if is_pair => {
                 self.services.note(flow_id, "dns", cx.counters);
@@ -147,6 +158,21 @@ impl Zeek {
         }
     }
 
+    /// Writes the record of a flow that waited.
+    fn late_flow(&mut self, late: &LateFlow) -> Made {
+        let services = late.services(&mut self.services);
+        let Some((row, _)) = self.rows.row(&late.row) else { return Ok(Status::Done) };
+        self.conn.add(self.format, late.time, |line| rows::conn(line, Values(row), &services))
+    }
+
+    /// Writes records of flows that waited long enough.
+    fn late_flows(&mut self, now: u64) -> Made {
+        while let Some(late) = self.late.due(now) {
+            self.late_flow(&late)?;
+        }
+        Ok(Status::Done)
+    }
+
     fn logs(&mut self) -> impl Iterator<Item = &mut Written> {
         let logs = [&mut self.conn, &mut self.http, &mut self.files, &mut self.dns, &mut self.ssl];
         logs.into_iter().filter(|written| written.last.is_some())
@@ -159,6 +185,13 @@ impl Filter for Zeek {
         for (_, block) in batch.iter() {
             self.record(block, cx)?;
         }
+        cx.wake_at(self.late.next_due());
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.late_flows(cx.now)?;
+        cx.wake_at(self.late.next_due());
         Ok(Status::Done)
     }
 
@@ -169,6 +202,7 @@ impl Filter for Zeek {
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         self.folder.keep();
+        self.late_flows(u64::MAX)?;
         let is_table = self.format == Format::Tsv;
         for written in self.logs() {
             if let Some(last) = written.last.filter(|_| is_table) {

@@ -4,6 +4,7 @@ use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, SIP, SMTP, SSH, TLS}
 use crate::dns::row::QUERY;
 use crate::parts::fields::Names;
 use crate::parts::services::Services;
+use crate::parts::services::late::{LateFlow, LateFlows};
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
 
@@ -16,6 +17,7 @@ pub(super) struct Events {
     answer: RowWriter,
     list: Vec<u8>,
     services: Services,
+    late: LateFlows,
 }
 
 /// An event with the name of the records that become it.
@@ -40,11 +42,14 @@ impl Events {
             answer: RowWriter::new(&ANSWER),
             list: Vec::new(),
             services: Services::default(),
+            late: LateFlows::default(),
         }
     }
 
-    /// Calls `see` with each event of a record, as a row. `false`: EVE has no event for such records.
-    pub(super) fn make(&mut self, bytes: &[u8], counters: &mut filter::Counters, mut see: impl FnMut(&[u8])) -> bool {
+    /// Calls `see` with each event of a record, as a row: none for a flow that waits for its protocol. `false`: EVE has no event
+    /// for such records.
+    pub(super) fn make(&mut self, block: &Descriptor, cx: &mut Context<'_>, mut see: impl FnMut(&[u8])) -> bool {
+        let bytes = cx.rings.bytes(block);
         let Some((row, _)) = self.rows.row(bytes) else { return false };
         let name = row.schema().name;
         let Some(at) = self.kinds.iter().position(|event| event.schema.name == name) else { return false };
@@ -55,16 +60,19 @@ impl Events {
         let flow_id = row.number("flow_id").unwrap_or(0);
         match name {
             "flow" => {
-                flow(writer, &row);
-                if let Some(service) = self.services.take(flow_id).next() {
-                    writer.text("app_proto", service);
+                let services = self.services.take(flow_id);
+                if services.is_empty() {
+                    let late = self.late.keep(&row, bytes, block.time, cx.now, cx.counters);
+                    late.into_iter().for_each(|late| self.late_flow(&late, &mut see));
+                    return true;
                 }
+                flow(writer, &row, services.first());
             }
             "dns" => {
-                self.services.note(flow_id, "dns", counters);
+                self.services.note(flow_id, "dns", cx.counters);
                 dns(writer, &row, &mut self.item, &mut self.answer, &mut self.list);
             }
-            _ => drop(self.services.note(flow_id, schema.name, counters)),
+            _ => drop(self.services.note(flow_id, schema.name, cx.counters)),
         }
         see(writer.row());
         // A mail is not a file, but its attachments may be.
@@ -77,6 +85,29 @@ impl Events {
             }
         }
         true
+    }
+
+    /// Calls `see` with the events of flows that waited long enough.
+    pub(super) fn late_flows(&mut self, now: u64, mut see: impl FnMut(&[u8])) {
+        while let Some(late) = self.late.due(now) {
+            self.late_flow(&late, &mut see);
+        }
+    }
+
+    fn late_flow(&mut self, late: &LateFlow, see: &mut impl FnMut(&[u8])) {
+        let services = late.services(&mut self.services);
+        let Some((row, _)) = self.rows.row(&late.row) else { return };
+        let Some(Event { schema, writer }) = self.kinds.iter_mut().find(|event| event.schema.name == FLOW.name) else {
+            return;
+        };
+        common(writer, schema, &row);
+        flow(writer, &row, services.first());
+        see(writer.row());
+    }
+
+    /// When the next flow will have waited long enough.
+    pub(super) fn next_due(&self) -> u64 {
+        self.late.next_due()
     }
 }
 
@@ -124,7 +155,11 @@ const REASONS: [(&[u8], &str); 5] = [
     (b"end", "shutdown"),
 ];
 
-fn flow(writer: &mut RowWriter, row: &Row<'_>) {
+/// Fills the event of a flow. `service`: the first protocol that was read in it.
+fn flow(writer: &mut RowWriter, row: &Row<'_>, service: Option<&&str>) {
+    if let Some(service) = service {
+        writer.text("app_proto", service);
+    }
     let reason = row.text("flow.reason").unwrap_or_default();
     if let Some((_, word)) = REASONS.iter().find(|(ours, _)| *ours == reason) {
         writer.text("flow.reason", word);

@@ -1,4 +1,9 @@
-//! Remembers the application protocols of each flow until the flow's own record arrives, which comes last.
+//! Remembers the application protocols of each flow until the flow's own record arrives.
+//!
+//! - [`Services`] — the protocols of flows
+//! - [`late`] — flows' records that wait for a protocol: a request without an answer has its record later
+
+pub(crate) mod late;
 
 use base::limits::SERVICES;
 use filter::Counters;
@@ -49,8 +54,8 @@ impl Services {
     }
 
     /// Takes the protocols of a flow whose record came, in order of arrival.
-    pub(crate) fn take(&mut self, flow_id: u64) -> impl Iterator<Item = &'static str> + use<> {
-        self.of.remove(&flow_id).unwrap_or_default().0.into_iter().flatten().map(|(name, _)| name)
+    pub(crate) fn take(&mut self, flow_id: u64) -> Vec<&'static str> {
+        self.of.remove(&flow_id).unwrap_or_default().0.into_iter().flatten().map(|(name, _)| name).collect()
     }
 }
 
@@ -59,7 +64,7 @@ mod tests {
     use super::*;
 
     fn protocols(services: &mut Services, flow_id: u64) -> Vec<&'static str> {
-        services.take(flow_id).collect()
+        services.take(flow_id)
     }
 
     #[test]

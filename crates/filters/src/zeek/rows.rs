@@ -258,21 +258,14 @@ fn protocol(name: &[u8]) -> (Option<u64>, &'static str) {
 }
 
 /// Writes the `conn.log` line of a flow.
-pub(super) fn conn(line: &mut Line<'_>, values: Values<'_>, services: impl Iterator<Item = &'static str>) {
+pub(super) fn conn(line: &mut Line<'_>, values: Values<'_>, services: &[&str]) {
     let start = values.number("flow.start").unwrap_or(0);
     let of = |name: &str| values.number(name).unwrap_or(0);
     begin(line, values, start, None);
     let (number, name) = protocol(values.text("proto").unwrap_or_default());
     line.text("proto", name.as_bytes());
-    let mut all: Vec<u8> = Vec::new();
-    for service in services {
-        if !all.is_empty() {
-            all.push(b',');
-        }
-        all.extend_from_slice(service.as_bytes());
-    }
-    if !all.is_empty() {
-        line.text("service", &all);
+    if !services.is_empty() {
+        line.text("service", services.join(",").as_bytes());
     }
     // For one packet Zeek gives neither duration nor bytes.
     let duration = of("flow.end").saturating_sub(start);
