@@ -139,7 +139,7 @@ pub static CASES: &[Case] = &[
         wall(|setting| bodies(setting, http_small, tcpflow_all)),
     ),
     row(
-        "`pcap | rules FILE`, 3,000 rules",
+        "`pcap | rules FILE`, 15,000 rules",
         "`pcap | http | count`",
         Goal::AtMost(4.0, 2.5),
         wall(|setting| {
@@ -156,13 +156,13 @@ pub static CASES: &[Case] = &[
         How::Numbers(inline::download),
     ),
     row(
-        "the same with 3,000 rules, a body full of their first contents",
+        "the same with 15,000 rules, a body full of their first contents",
         "Linux bridge",
         Goal::AtLeast(1.0, 2.0),
         How::Beside(inline::worst),
     ),
     row(
-        "`bridge a b | ips rules=F`, 3,000 rules: there and back for one byte of UDP, p99",
+        "`bridge a b | ips rules=F`, 15,000 rules: there and back for one byte of UDP, p99",
         "Linux bridge",
         Goal::Reported,
         How::Beside(inline::latency),

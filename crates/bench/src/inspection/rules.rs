@@ -1,4 +1,4 @@
-//! Rules that are measured with: 3,000 of the forms that rule files for HTTP have, the same on every machine. One of them matches
+//! Rules that are measured with: 15,000 of the forms that rule files for HTTP have, the same on every machine. One of them matches
 //! every response, and gives an alert for each client; the others never match.
 
 use crate::case::CaseError;
@@ -8,7 +8,7 @@ use crate::setting::Setting;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-const RULES: usize = 3000;
+const RULES: usize = 15_000;
 
 /// Alerts that the file gives on the HTTP capture: the rule with a threshold gives one for each client.
 pub(super) const ALERTS: u64 = FEW as u64;
@@ -66,5 +66,5 @@ pub(super) fn worst(len: usize) -> Vec<u8> {
 }
 
 pub(super) fn file(setting: &Setting) -> Result<PathBuf, CaseError> {
-    Ok(setting.store.text("rules-3000", &text())?)
+    Ok(setting.store.text(&format!("rules-{RULES}"), &text())?)
 }
