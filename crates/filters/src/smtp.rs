@@ -1,8 +1,11 @@
 //! Mails out of SMTP: one message for each, with a record of its sender and receivers.
 //!
 //! `packet::smtp` reads commands. This file finds the client's side, the beginning and end of each mail, and whether
-//! it was refused. Mails are not copied, and stuffed dots are left out. The contents of mails are not read.
+//! it was refused. What comes before the server has replied to the announcement of a mail is copied, and read when the
+//! reply came: behind a refusal it is commands. The rest of a mail is not copied, and stuffed dots are left out. The
+//! contents of mails are not read.
 
+pub(crate) mod asked;
 pub(crate) mod dots;
 #[cfg(test)]
 mod tests;
@@ -11,6 +14,7 @@ use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use crate::parts::text_lines::TextLines;
+use asked::{Asked, GO_ON, REPLAYED_BYTES};
 use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
 use dots::Dots;
 use filter::prelude::*;
@@ -32,7 +36,8 @@ pub static KIND: Kind = Kind::new("smtp", "takes mails out of SMTP", make)
     .help(
         "Finds SMTP on any port, by the client's HELO or EHLO, and gives each mail as a message: a record with `smtp.helo`, \
          `smtp.mail_from` and `smtp.rcpt_to`, as the client said them, and then the mail as it was before it was sent. A \
-         mail that was announced, and refused or given up, is a message without a body. Mails sent in chunks (BDAT) \
+         mail that was announced, and refused or given up, is a message without a body, marked truncated if it was refused: \
+         what the client sent in the meantime is read as commands, up to 64 KiB of it. Mails sent in chunks (BDAT) \
          are put together. Bytes missing in the capture are missing in the mail, and marked.\n\n\
          Behind STARTTLS nothing more is read: `tls` reads what comes there. At most 100 receivers of a mail are listed, and \
          of a command the first 4 KiB are read.",
@@ -81,6 +86,10 @@ struct Session {
     waiting: u32,
     /// The server refused the mail that the last command announced.
     is_refused: bool,
+    /// The mail or chunk that the server has not accepted or refused yet, and when it was announced.
+    asked: Option<(Asked, u64)>,
+    /// Bytes that were held and read again.
+    replayed: usize,
     /// The client sent STARTTLS: TLS may come next.
     asked_tls: bool,
     helo: Vec<u8>,
@@ -106,6 +115,8 @@ struct Mail {
     is_announced: bool,
     /// Its record was given.
     is_begun: bool,
+    /// The server refused it.
+    is_refused: bool,
     sender: Vec<u8>,
     /// Rows of receivers, and their number.
     receivers: (Vec<u8>, usize),
@@ -143,6 +154,7 @@ impl SessionFilter for Smtp {
         let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
         let time = cx.now;
         let mut outlet = Outlet::new(cx);
+        self.wait_no_more(&mut session, class, &mut Vec::new(), &mut outlet);
         let nothing = outlet.nothing(time, class);
         self.end_mail(&mut session, nothing, true, &mut outlet);
         self.leave(&mut session);
@@ -163,10 +175,14 @@ impl Smtp {
         let direction = block.class.direction();
         let (Some(first), false) = (bytes.first(), matches!(session.phase, Phase::Gone)) else {
             if block.gap() > 0 && session.client == Some(direction) {
+                self.wait_no_more(session, block.class, whole, outlet);
                 self.gap_at_end(session, block, outlet);
             }
             return false;
         };
+        if block.gap() > 0 && session.client == Some(direction) {
+            self.wait_no_more(session, block.class, whole, outlet);
+        }
         // Replies begin with digits, commands do not.
         let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
         if block.gap() > 0 {
@@ -175,7 +191,7 @@ impl Smtp {
         if direction == client {
             self.client(session, block, bytes, whole, outlet);
         } else {
-            self.server(session, usize::from(direction), bytes, whole);
+            self.server(session, Class::of_stream(block.class.connection(), client), bytes, whole, outlet);
         }
         // Servers of other protocols greet with the same code, so the greeting must name SMTP.
         let says_so = || bytes.windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP"));
@@ -198,6 +214,7 @@ impl Smtp {
                 lines.lose(&mut self.carried);
                 // A client usually has the replies to all but its last command before it sends that one.
                 session.waiting = session.waiting.min(1);
+                session.asked.iter_mut().for_each(|(asked, _)| asked.replies = asked.replies.min(1));
             }
             Phase::Data(dots) => {
                 session.mail.gap = session.mail.gap.saturating_add(gap);
@@ -227,6 +244,14 @@ impl Smtp {
     ) {
         let mut rest = bytes;
         while !rest.is_empty() {
+            if let Some((asked, _)) = &mut session.asked {
+                if rest.len() <= asked.room() && self.carried.keep(&mut asked.held, rest) {
+                    return;
+                }
+                outlet.count(NOT_WAITED, 1);
+                self.decide(session, block.class, false, whole, outlet);
+                continue;
+            }
             let offset = (bytes.len() - rest.len()) as u32;
             match &mut session.phase {
                 Phase::Gone => return,
@@ -302,17 +327,68 @@ impl Smtp {
                 self.keep(&mut session.mail.sender, path, outlet);
             }
             Command::RcptTo(path) => self.receiver(&mut session.mail, path, outlet),
-            Command::Data => session.phase = Phase::Data(Dots::default()),
+            Command::Data => {
+                session.phase = Phase::Data(Dots::default());
+                self.ask(session, false, block.time, outlet);
+            }
             Command::Chunk { bytes: 0, is_last } => self.end_chunk(session, is_last, end, outlet),
-            Command::Chunk { bytes, is_last } => session.phase = Phase::Chunk { bytes_left: bytes, is_last },
+            Command::Chunk { bytes, is_last } => {
+                session.phase = Phase::Chunk { bytes_left: bytes, is_last };
+                self.ask(session, true, block.time, outlet);
+            }
             Command::Reset => self.end_mail(session, end, false, outlet),
             Command::StartTls => session.asked_tls = true,
             Command::Other => {}
         }
     }
 
-    /// Reads replies of the server. Only the refusal of a mail matters.
-    fn server(&mut self, session: &mut Session, side: usize, bytes: &[u8], whole: &mut Vec<u8>) {
+    fn ask(&self, session: &mut Session, is_chunk: bool, time: u64, outlet: &mut Outlet<'_>) {
+        session.mail.is_refused = false;
+        if session.replayed >= REPLAYED_BYTES {
+            return outlet.count(NOT_WAITED, 1);
+        }
+        session.asked = Some((Asked { replies: session.waiting, is_chunk, held: Vec::new() }, time));
+    }
+
+    /// No reply can tell any more whether announced mails were refused.
+    fn wait_no_more(&mut self, session: &mut Session, class: Class, whole: &mut Vec<u8>, outlet: &mut Outlet<'_>) {
+        while session.asked.is_some() {
+            self.decide(session, class, false, whole, outlet);
+        }
+    }
+
+    /// The announced mail was refused or not: reads what was held.
+    fn decide(
+        &mut self,
+        session: &mut Session,
+        class: Class,
+        is_refused: bool,
+        whole: &mut Vec<u8>,
+        outlet: &mut Outlet<'_>,
+    ) {
+        let Some((mut asked, time)) = session.asked.take() else { return };
+        if is_refused {
+            session.phase = Phase::Commands;
+            (session.mail.is_refused, session.is_refused) = (true, asked.held.is_empty());
+        }
+        session.replayed += asked.held.len();
+        match outlet.copied(&asked.held, time, class) {
+            Some(block) => self.client(session, &block, &asked.held, whole, outlet),
+            None => session.mail.gap = session.mail.gap.saturating_add(asked.held.len() as u32),
+        }
+        self.carried.clear(&mut asked.held);
+    }
+
+    /// Reads replies of the server. Only the refusal of a mail matters. `class` is the client's.
+    fn server(
+        &mut self,
+        session: &mut Session,
+        class: Class,
+        bytes: &[u8],
+        whole: &mut Vec<u8>,
+        outlet: &mut Outlet<'_>,
+    ) {
+        let side = usize::from(1 - class.direction());
         let mut rest = bytes;
         while let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried) {
             let line = reply::line(line);
@@ -332,13 +408,9 @@ impl Smtp {
             session.waiting = session.waiting.saturating_sub(1);
             if code == GO_ON && std::mem::take(&mut session.is_refused) {
                 // The server refused a receiver, not the mail: earlier replies are missing.
-                session.phase = Phase::Data(Dots::Start);
-            } else if session.waiting == 0
-                && code >= 400
-                && !session.mail.is_begun
-                && let Phase::Data(Dots::Start) = session.phase
-            {
-                (session.phase, session.is_refused) = (Phase::Commands, true);
+                (session.phase, session.mail.is_refused) = (Phase::Data(Dots::Start), false);
+            } else if let Some(is_refused) = session.asked.as_mut().and_then(|(asked, _)| asked.answer(code)) {
+                self.decide(session, class, is_refused, whole, outlet);
             }
         }
     }
@@ -404,7 +476,11 @@ impl Smtp {
             end.set_flags(if is_cut { flags.with(Flags::TRUNCATED) } else { flags });
             outlet.push(end);
         } else if session.mail.is_announced || is_data {
-            let flags = if is_cut && is_data { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
+            let flags = if is_cut && is_data || session.mail.is_refused {
+                Flags::LAST.with(Flags::TRUNCATED)
+            } else {
+                Flags::LAST
+            };
             self.begin_mail(session, end.time, end.class, flags, outlet);
         }
         self.carried.clear(&mut session.mail.sender);
@@ -415,6 +491,7 @@ impl Smtp {
     /// Releases everything: the rest of the connection is not SMTP or is encrypted.
     fn leave(&mut self, session: &mut Session) {
         session.phase = Phase::Gone;
+        session.asked.take().into_iter().for_each(|(mut asked, _)| self.carried.clear(&mut asked.held));
         session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
         for kept in [&mut session.helo, &mut session.mail.sender, &mut session.mail.receivers.0] {
             self.carried.clear(kept);
@@ -423,8 +500,8 @@ impl Smtp {
     }
 }
 
-/// Reply codes: the server is ready; the mail may come.
+/// Reply code: the server is ready.
 const GREETING: u16 = 220;
-const GO_ON: u16 = 354;
 
+const NOT_WAITED: &str = "smtp replies not waited for";
 const NO_ROOM: &str = "smtp names left out for want of memory";

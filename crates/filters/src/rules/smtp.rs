@@ -7,14 +7,12 @@ use super::mime::{self, Mime};
 use super::transactions::Transactions;
 use crate::parts::carry::Carried;
 use crate::parts::text_lines::TextLines;
+use crate::smtp::asked::{Asked, HELD_BYTES};
 use crate::smtp::dots::Dots;
 use base::limits::TEXT_LINE_BYTES;
 use packet::reply;
 use packet::smtp::{Command, command};
 use rules::names::{App, Buffer};
-
-/// Most bytes of a mail kept until the server replies.
-const HELD_BYTES: usize = 64 << 10;
 
 /// Longest command and reply line, without the line end (RFC 5321, 4.5.3.1).
 const COMMAND_BYTES: usize = 510;
@@ -69,16 +67,6 @@ pub(super) struct Stream {
     behind_chunk: Option<u64>,
     /// Client commands may be missing, so an unexpected reply is no anomaly.
     are_commands_missing: bool,
-}
-
-/// A mail or chunk announced to the server.
-#[derive(Debug)]
-struct Asked {
-    /// Replies up to and including the one that decides.
-    replies: u32,
-    is_chunk: bool,
-    /// Bytes behind the announcement.
-    held: Vec<u8>,
 }
 
 /// The state of the client's side.
@@ -152,8 +140,8 @@ impl Stream {
 
     fn client(&mut self, bytes: &[u8], to: &mut Transactions) {
         if let Some(asked) = &mut self.asked {
-            let room = HELD_BYTES - asked.held.len();
-            asked.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            let len = bytes.len().min(asked.room());
+            asked.held.extend_from_slice(&bytes[..len]);
         }
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -232,15 +220,8 @@ impl Stream {
                     self.odd("smtp.tls_rejected", false, to);
                 }
             }
-            let Some(asked) = &mut self.asked else { continue };
-            // 354 always answers DATA: do not wait for earlier replies.
-            asked.replies = if code == 354 { 0 } else { asked.replies.saturating_sub(1) };
-            if asked.replies > 0 {
-                continue;
-            }
+            let Some(is_refused) = self.asked.as_mut().and_then(|asked| asked.answer(code)) else { continue };
             let Some(Asked { is_chunk, held, .. }) = self.asked.take() else { continue };
-            // Refusing a chunk does not stop it, unless the server does not know BDAT.
-            let is_refused = if is_chunk { matches!(code, 500..=502) } else { code >= 400 };
             if is_refused {
                 if !is_chunk {
                     self.odd("smtp.data_command_rejected", false, to);

@@ -88,7 +88,7 @@ fn a_refused_mail_has_no_body() {
         piece(1, b"250 ok\r\n250 ok\r\n250 ok\r\n554 no\r\n"),
         piece(0, b"RSET\r\nQUIT\r\n"),
     ];
-    assert_eq!(records(pieces), [mail(0, "complete")]);
+    assert_eq!(records(pieces), [mail(0, "truncated")]);
 }
 
 #[test]
@@ -101,20 +101,70 @@ fn a_mail_is_refused_whatever_replies_the_capture_lacks() {
         piece(0, b"RSET\r\nQUIT\r\n"),
     ];
     // Without a greeting.
-    assert_eq!(records(refused.to_vec()), [mail(0, "complete")]);
+    assert_eq!(records(refused.to_vec()), [mail(0, "truncated")]);
     // With a late greeting.
     let mut late = refused.to_vec();
     late.insert(1, piece(1, b"220-mx\r\n220 ESMTP\r\n"));
-    assert_eq!(records(late), [mail(0, "complete")]);
+    assert_eq!(records(late), [mail(0, "truncated")]);
     // The replies to HELO and to the receivers are missing.
     let mut missing = refused.to_vec();
     missing.remove(1);
     missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n554 no\r\n", 30);
-    assert_eq!(records(missing.clone()), [mail(0, "complete")]);
+    assert_eq!(records(missing.clone()), [mail(0, "truncated")]);
     // The server refused the last receiver.
     missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n550 no\r\n354 go\r\n", 30);
     missing[3] = piece(0, b"RSET\r\n.\r\nQUIT\r\n");
     assert_eq!(records(missing), [mail(6, "complete")]);
+}
+
+#[test]
+fn bytes_behind_a_refused_announcement_are_commands() {
+    let second = b"MAIL FROM:<x@y>\r\nRCPT TO:<z@y>\r\nDATA\r\n";
+    let record = |sender: &str, receiver: &str, length: u64, state: &str| json!({"helo": "me.example", "mail_from": sender, "rcpt_to": [receiver], "length": length, "state": state});
+    let check = |announced: &[u8], replies: &[u8], rest: &[Piece], expected: &[Value]| {
+        let first = [b"MAIL FROM:<a@b>\r\nRCPT TO:<c@b>\r\n", announced].concat();
+        for cut in [first.len(), first.len() - 3, 50] {
+            let (start, end) = first.split_at(cut);
+            let said =
+                [(1, &b"220 mx SMTP\r\n"[..]), (0, HELLO), (1, b"250 mx\r\n"), (0, start), (0, end), (1, replies)];
+            let pieces = said.iter().filter(|said| !said.1.is_empty()).map(|(class, bytes)| piece(*class, bytes));
+            assert_eq!(records(pieces.chain(rest.iter().cloned()).collect()), expected, "cut at {cut}");
+        }
+    };
+    let ends = [piece(0, b"body\r\n.\r\nQUIT\r\n"), piece(1, b"250 ok\r\n221 bye\r\n")];
+    let both = [record("<a@b>", "<c@b>", 0, "truncated"), record("<x@y>", "<z@y>", 6, "complete")];
+    let data = [b"DATA\r\n", &second[..]].concat();
+    check(&data, b"250 ok\r\n250 ok\r\n554 no\r\n250 ok\r\n250 ok\r\n354 go\r\n", &ends, &both);
+    // A server that does not know BDAT.
+    let chunk = [b"BDAT 40 LAST\r\n", &second[..]].concat();
+    check(&chunk, b"250 ok\r\n250 ok\r\n500 what\r\n250 ok\r\n250 ok\r\n354 go\r\n", &ends, &both);
+    // Accepted: they are the mail. So they are if no reply comes.
+    let mail = [record("<a@b>", "<c@b>", second.len() as u64, "complete")];
+    let data = [&data[..], b".\r\n"].concat();
+    check(&data, b"250 ok\r\n250 ok\r\n354 go\r\n", &[piece(1, b"250 ok\r\n")], &mail);
+    check(&data, b"250 ok\r\n", &[], &mail);
+}
+
+#[test]
+fn many_announcements_at_once_are_not_copied_for_each() {
+    let announced = b"DATA\r\n.\r\n".repeat(5000);
+    let mut pieces = vec![piece(1, b"220 mx SMTP\r\n"), piece(0, HELLO), piece(1, b"250 mx\r\n"), piece(0, &announced)];
+    pieces.extend((0..5000).map(|_| piece(1, b"354 go\r\n250 ok\r\n")));
+    let outcome = chain(pieces).run();
+    assert_eq!(bodies(&outcome).len(), 5000);
+    assert!(outcome.counters("smtp").events.get("smtp replies not waited for") > 4900);
+}
+
+#[test]
+fn more_bytes_than_are_held_are_the_mail() {
+    let line = [&[b'x'; 998][..], b"\r\n"].concat();
+    let body = line.repeat(asked::HELD_BYTES / line.len() + 3);
+    let pieces = vec![piece(0, HELLO), piece(0, ENVELOPE), piece(0, b"DATA\r\n")];
+    let pieces = pieces.into_iter().chain(body.chunks(1460).map(|bytes| piece(0, bytes)));
+    let end = [piece(0, b".\r\nQUIT\r\n"), piece(1, b"250 ok\r\n")];
+    let outcome = chain(pieces.chain(end).collect()).run();
+    assert_eq!(bodies(&outcome), [body]);
+    assert_eq!(outcome.counters("smtp").events.get("smtp replies not waited for"), 1);
 }
 
 #[test]
