@@ -743,7 +743,7 @@ fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
     check(
         &run("\"$0\" pipe create ./mine read=process && \"$0\" pipe read ./mine"),
         1,
-        "only the process that made it",
+        "also after exec) may read this ring",
     );
     // exec(2) makes the shell that process.
     let reads = "\"$0\" pipe create ./its read=process && { (seq 3 | \"$0\" pipe write ./its lines=yes) & exec \"$0\" pipe read ./its; }";

@@ -35,6 +35,7 @@ use generation::{Generation, Stage};
 use places::{OF_CLIENTS, Standing};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
@@ -366,15 +367,15 @@ impl Keeper {
             Message::OpenWriter(_) | Message::Resize(_) | Message::Register(..) | Message::Remove
                 if !may(policy.write) =>
             {
-                self.refuse(key, Refusal::Denied, &format!("only {} may write this ring", who(policy.write)))
+                self.refuse(key, Refusal::Denied, &format!("only {} may write this ring", who(policy.write, owner)))
             }
             Message::OpenReader(_) | Message::AskState | Message::Map(_) | Message::Where(_) if !may(policy.read) => {
-                self.refuse(key, Refusal::Denied, &format!("only {} may read this ring", who(policy.read)))
+                self.refuse(key, Refusal::Denied, &format!("only {} may read this ring", who(policy.read, owner)))
             }
             Message::OpenReader(wanted) if wanted.contract.holds() && !may(policy.hold) => {
                 let text = format!(
                     "only {} may hold this ring: read it with `on-full=overwrite` or `on-full=shared`",
-                    who(policy.hold)
+                    who(policy.hold, owner)
                 );
                 self.refuse(key, Refusal::Denied, &text)
             }
@@ -503,11 +504,12 @@ impl Keeper {
 }
 
 /// The users that a right reaches, in words.
-fn who(reach: Reach) -> &'static str {
+fn who(reach: Reach, owner: Peer) -> Cow<'static, str> {
     match reach {
-        Reach::Process => "the process that made it",
-        Reach::User => "its user",
-        Reach::Group => "its group",
-        Reach::Other => "everybody",
+        Reach::Process if owner.process == 0 => "the process that made it, which has ended,".into(),
+        Reach::Process => format!("the process that made it ({}, also after exec)", owner.process).into(),
+        Reach::User => "its user".into(),
+        Reach::Group => "its group".into(),
+        Reach::Other => "everybody".into(),
     }
 }

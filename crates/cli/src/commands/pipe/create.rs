@@ -52,7 +52,7 @@ const OPTIONS: &[Param] = &[
     Param::new("slots", ParamType::Number, "blocks in a d- or p-ring; 0: one for each 512 bytes").default("0"),
     Param::new("pages", ParamType::Choice(&["normal", "huge"]), "huge: pages of 2 MiB, where the system has some")
         .default("normal"),
-    Param::new("read", WHO, "users who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
+    Param::new("read", WHO, "users who may read with on-full=overwrite and shared; process: only root and the process that ran `create`: a program, or a shell that then calls `exec streamline pipe read NAME`")
         .default("user"),
     Param::new("hold", WHO, "those of them who may also read with on-full=wait and drop-newest").default("user"),
     Param::new("write", WHO, "users who may write, and remove the ring").default("user"),
