@@ -85,7 +85,8 @@ impl Readings {
             let codings = undone(&head.transfer, &head.content);
             self.list.push(Reading::new(Framing::of(&head, !is_response), &codings));
         }
-        if text.ends_with(b"\n \n") || text.ends_with(b"\n\t\n") {
+        let goes_on = text.ends_with(b"\n \n") || text.ends_with(b"\n\t\n");
+        if goes_on && text.len() < LATE_HEAD_BYTES {
             self.list.push(Reading { head: Some(text.to_vec()), ..Reading::new(Framing::Close, &[]) });
         }
     }
@@ -137,7 +138,10 @@ impl Reading {
         let Some(head) = &mut self.head else { return 0 };
         let before = head.len();
         head.extend_from_slice(&bytes[..bytes.len().min(LATE_HEAD_BYTES.saturating_sub(before))]);
-        let ends = [&b"\n\r\n"[..], b"\n\n"].map(|end| memmem::find(head, end).map(|at| at + end.len()));
+        // What was there has no end, but the end may begin in it.
+        let from = before.saturating_sub(2);
+        let ends =
+            [&b"\n\r\n"[..], b"\n\n"].map(|end| memmem::find(&head[from..], end).map(|at| from + at + end.len()));
         let Some(end) = ends.into_iter().flatten().min() else {
             if head.len() >= LATE_HEAD_BYTES {
                 self.framing = Framing::None;
