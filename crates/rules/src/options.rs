@@ -252,6 +252,7 @@ impl Reader<'_> {
             "websocket.flags" => return self.websocket_flags(option),
             "fileext" => return self.file_name(option, true),
             "tls.version" if option.value.is_some() => return self.tls_version(option),
+            "ssl_version" => return self.ssl_version(option),
             "tls.fingerprint" => return self.tls_text(option, Buffer::TLS_CERT_FINGERPRINT, true),
             "tls.subject" => return self.tls_text(option, Buffer::TLS_CERT_SUBJECT, false),
             "tls.issuerdn" => return self.tls_text(option, Buffer::TLS_CERT_ISSUER, false),

@@ -426,6 +426,25 @@ fn keywords_of_tls_with_a_value_were_refused() {
     assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [1, 3, 4, 6]);
 }
 
+#[test]
+fn ssl_version_was_refused() {
+    let found = |list: &str, version: &[u8]| {
+        let mut engine = engine(&format!("alert tls any any -> any any (ssl_version:{list}; sid:1;)"));
+        let mut flow = FlowState::new(0);
+        flow.app = App::Tls;
+        let mut one = Transaction::new(App::Tls, 0);
+        one.put_copy(Buffer::TLS_VERSION, true, version);
+        on_transaction(&mut engine, &mut flow, &mut one).len()
+    };
+    let list = "SSLv3,tls1.0, !tls1.2";
+    assert_eq!([&b"SSLv3"[..], b"1.0", b"1.1", b"1.2"].map(|version| found(list, version)), [1, 1, 0, 0]);
+    assert_eq!((found("tls1.2", b"1.2"), found("tls1.2", b"1.20")), (1, 0));
+    for wrong in ["2.5", "!tls1.2", "sslv2", "tls1.4", ""] {
+        let rule = format!("alert tls any any -> any any (ssl_version:{wrong}; sid:1;)");
+        assert!(RuleSet::read(&rule, &Options::default()).is_err(), "{wrong}");
+    }
+}
+
 fn limited(rules: &str, limits: &str) -> Result<Engine, Vec<rules::Mistake>> {
     let mut set = set(rules);
     set.limit(limits, &Options::default())?;

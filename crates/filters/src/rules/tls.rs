@@ -172,6 +172,7 @@ fn put_random(one: &mut Transaction, to_server: bool, random: &[u8; 32]) {
 
 fn put_version(one: &mut Transaction, to_server: bool, version: u16) {
     let name: &[u8] = match version {
+        0x0300 => b"SSLv3",
         0x0301 => b"1.0",
         0x0302 => b"1.1",
         0x0303 => b"1.2",

@@ -8,6 +8,7 @@ use crate::inspect::Step;
 use crate::mistake::Read;
 use crate::names::{App, Buffer, Number};
 use crate::number::{Among, Compare};
+use crate::pcre;
 use crate::rule::{FRAME, List, Target};
 use crate::text::{Opt, Word, unsigned};
 
@@ -144,6 +145,28 @@ impl Reader<'_> {
         }
         let content = Content::read(Word::new(&format!("\"{version}\""), value.at))?;
         self.push_buffer_list(option.name, Buffer::TLS_VERSION, vec![Step::Content(Box::new(content))])
+    }
+
+    /// Reads versions, one of which the sender's hello has: `tls1.0,sslv3`. Suricata takes a negated one out of the list, so
+    /// without others the rule would match nothing.
+    pub(super) fn ssl_version(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let mut wanted = Vec::new();
+        for word in value.split(',') {
+            let name = word.text.trim_matches('"').to_ascii_lowercase();
+            match (name.strip_prefix("tls"), &name[..]) {
+                (Some(version @ ("1.0" | "1.1" | "1.2" | "1.3")), _) => wanted.push(version.replace('.', "\\.")),
+                (_, "sslv3") => wanted.push("SSLv3".to_string()),
+                (_, "!sslv2" | "!sslv3" | "!tls1.0" | "!tls1.1" | "!tls1.2" | "!tls1.3") => {}
+                (_, "sslv2") => return word.wrong("SSLv2 is not read"),
+                _ => return word.wrong("a version is sslv3, tls1.0, tls1.1, tls1.2 or tls1.3"),
+            }
+        }
+        if wanted.is_empty() {
+            return value.wrong("negated versions alone match nothing: name those that are meant");
+        }
+        let (pcre, _) = pcre::read(Word::new(&format!("\"/^({})$/\"", wanted.join("|")), value.at))?;
+        self.push_buffer_list(option.name, Buffer::TLS_VERSION, vec![Step::Pcre(Box::new(pcre))])
     }
 
     /// Reads a text that a certificate has, or has not: as the `whole` buffer, or anywhere in it.

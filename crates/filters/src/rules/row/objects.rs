@@ -344,7 +344,8 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
     );
     let version = one.first(Buffer::TLS_VERSION, false).or(one.first(Buffer::TLS_VERSION, true));
     if let Some(version) = version {
-        row.text("version", [b"TLS ", version].concat());
+        let protocol: &[u8] = if version.starts_with(b"SSL") { b"" } else { b"TLS " };
+        row.text("version", [protocol, version].concat());
     }
     if let Some(certificate) = one.first(Buffer::TLS_CERTS, false).and_then(Certificate::parse) {
         for (name, time) in [("notbefore", certificate.not_before), ("notafter", certificate.not_after)] {
