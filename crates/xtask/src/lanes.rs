@@ -24,8 +24,19 @@ const LANES: usize = 3;
 const THREADS: &str = "3";
 
 /// The programs that take longest, which begin first: one that began last would run alone.
-const LONGEST: [&str; 6] =
-    ["instructions", "cli live", "model", "cli expectations", "filters filters", "driver conformance"];
+const LONGEST: [&str; 11] = [
+    "instructions",
+    "cli live",
+    "model",
+    "cli expectations",
+    "documentation",
+    "filters filters",
+    "kill points",
+    "engine run",
+    "kernel faults",
+    "streamline stages",
+    "driver conformance",
+];
 
 /// A program is stopped after printing nothing for this time: a test of it hangs. The longest test takes a tenth of it.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -156,7 +167,10 @@ fn program(message: &Value) -> Option<Program> {
     let is_test = message["profile"]["test"].as_bool()?;
     let executable = message["executable"].as_str().filter(|_| is_test)?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
-    let name = format!("{} {}", folder.file_name()?.to_string_lossy(), message["target"]["name"].as_str()?);
+    let target = &message["target"];
+    // A library and a program may have one name.
+    let mark = if target["kind"][0] == "bin" { " program" } else { "" };
+    let name = format!("{} {}{mark}", folder.file_name()?.to_string_lossy(), target["name"].as_str()?);
     Some(Program { name, program: executable.into(), arguments: vec!["--show-output".into()], folder, is_test })
 }
 
@@ -339,6 +353,9 @@ mod tests {
         let command = found.command(&["a"]);
         assert_eq!((&found.name[..], command.get_program()), ("cli live", "/x/live-1".as_ref()));
         assert_eq!(command.get_current_dir(), Some(Path::new("/x/crates/cli")));
+        let mut of_program = message(true);
+        of_program["target"]["kind"] = serde_json::json!(["bin"]);
+        assert_eq!(program(&of_program).unwrap().name, "cli live program");
         // A program that tests use is no test program.
         assert!(program(&message(false)).is_none() && program(&serde_json::json!({"reason": "x"})).is_none());
     }
