@@ -1,7 +1,7 @@
 //! The negotiation of a client with a SOCKS proxy: versions 4, 4a and 5, with or without name and password (RFC 1928,
 //! RFC 1929). It is skipped; its contents are not recorded.
 
-pub(super) use crate::parts::proxy::Read;
+use crate::parts::proxy::{Read, read_each};
 
 /// The state of one side. Each step reads one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +51,10 @@ impl Socks {
 
     /// Reads more bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
-        for (at, &byte) in bytes.iter().enumerate() {
-            match self.next(byte) {
-                Some(Some(next)) => *self = next,
-                Some(None) => return Read::Done(at + 1),
-                None => return Read::No,
-            }
-        }
-        Read::More
+        read_each(self, bytes, Socks::next)
     }
 
-    /// Reads one byte. `Some(None)`: it was the last; `None`: it is not valid there.
+    /// The state behind a byte: see [`read_each`].
     fn next(self, byte: u8) -> Option<Option<Socks>> {
         Some(Some(match self {
             Socks::Four { read: 0, .. } if !matches!(byte, 1 | 2) => return None,

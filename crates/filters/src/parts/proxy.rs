@@ -33,6 +33,19 @@ pub(crate) enum Read {
     No,
 }
 
+/// Reads bytes in steps of one. `next`: the state behind a byte; `Some(None)`: the byte was the last one; `None`: it is not
+/// valid there.
+pub(crate) fn read_each<S: Copy>(state: &mut S, bytes: &[u8], next: impl Fn(S, u8) -> Option<Option<S>>) -> Read {
+    for (at, &byte) in bytes.iter().enumerate() {
+        match next(*state, byte) {
+            Some(Some(after)) => *state = after,
+            Some(None) => return Read::Done(at + 1),
+            None => return Read::No,
+        }
+    }
+    Read::More
+}
+
 impl Proxy {
     /// Does a header begin with these first bytes of a client? [`read`](Proxy::read) reads them again. A proxy sends its
     /// header at once (section 2), so a stream's first block shows it.
@@ -45,17 +58,10 @@ impl Proxy {
 
     /// Reads more bytes.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Read {
-        for (at, &byte) in bytes.iter().enumerate() {
-            match self.next(byte) {
-                Some(Some(next)) => *self = next,
-                Some(None) => return Read::Done(at + 1),
-                None => return Read::No,
-            }
-        }
-        Read::More
+        read_each(self, bytes, Proxy::next)
     }
 
-    /// Reads one byte. `Some(None)`: it was the last; `None`: it is not valid there.
+    /// The state behind a byte: see [`read_each`].
     fn next(self, byte: u8) -> Option<Option<Proxy>> {
         match self {
             Proxy::Line { is_return: true, .. } if byte == b'\n' => Some(None),
