@@ -1,5 +1,5 @@
-//! Undoes content and transfer codings: gzip, deflate, brotli and Zstandard, for rules LZMA, also nested. Decoding is incremental: no step waits
-//! for the end of a body.
+//! Undoes content and transfer codings: gzip, deflate, brotli and Zstandard, for rules LZMA, also nested. Decoding is
+//! incremental: no step waits for the end of a body.
 //!
 //! Checksums are not verified, because a body that its receiver would discard is still worth seeing. If the first
 //! bytes show that a body is not coded as announced, it passes unchanged; announced deflate may be gzip.

@@ -260,7 +260,12 @@ fn only_tokens<'a>(text: &'a [u8], room: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
-    text.len() <= NAME_BYTES && text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+    text.len() <= NAME_BYTES && says(text, word)
+}
+
+/// Is the word somewhere in the text, in any case?
+pub(super) fn says(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// `None` for identity.

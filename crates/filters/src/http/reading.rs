@@ -1,14 +1,14 @@
 //! Other readings of a message, for rules: where clients disagree about a head, each of them takes other bytes for the
-//! body. `http` gives one body; a rule holds if it holds for what any client takes.
+//! body. The filter `http` gives one body; a rule holds if it holds for the body of any client.
 //!
-//! A reading sees the same bytes as [`Body`](super::body::Body), from the end of the head to the end of that body, and
-//! keeps none of them.
+//! A reading sees the same bytes as [`Body`](super::body::Body), from the end of the head to the end of that body. It does
+//! not keep them.
 
 use super::body::Framing;
 use super::chunks::{Chunks, Next};
 use super::coded::Coded;
 use super::exit::Exit;
-use super::head::{Coding, Codings, Head};
+use super::head::{Coding, Codings, Head, says};
 use super::start::StartLine;
 use base::limits::{HTTP_READINGS, RULES_BODY_BYTES};
 use memchr::memmem;
@@ -44,11 +44,10 @@ impl Readings {
     pub(super) fn of(head: &Head<'_>, text: &[u8], own: Framing) -> Readings {
         let is_response = matches!(head.start, StartLine::Response { .. });
         let mut readings = Readings::default();
-        let says = |word: &[u8]| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
         let mut framings = vec![own];
         if head.doubts_chunks() {
             framings.push(Framing::unchunked(head, !is_response));
-        } else if !head.chunked && says(b"chunked") {
+        } else if !head.chunked && says(text, b"chunked") {
             framings.push(Framing::Chunked(Chunks::START));
         }
         let mut codings = undone(&head.transfer, &head.content);
@@ -65,7 +64,7 @@ impl Readings {
             chains.push(codings.iter().rev().copied().collect());
         } else if is_response && codings.is_empty() {
             let named = [(&b"gzip"[..], Coding::Gzip), (b"deflate", Coding::Deflate)];
-            chains.extend(named.into_iter().filter(|(word, _)| says(word)).map(|(_, coding)| vec![coding]));
+            chains.extend(named.into_iter().filter(|(word, _)| says(text, word)).map(|(_, coding)| vec![coding]));
         }
         // A client is odd in one way, rather than in two.
         chains.iter().skip(1).for_each(|chain| readings.add(own, chain));
@@ -138,7 +137,7 @@ impl Reading {
         let Some(head) = &mut self.head else { return 0 };
         let before = head.len();
         head.extend_from_slice(&bytes[..bytes.len().min(LATE_HEAD_BYTES.saturating_sub(before))]);
-        // What was there has no end, but the end may begin in it.
+        // No end is in the bytes that were there before, but the end may begin in the last two of them.
         let from = before.saturating_sub(2);
         let ends =
             [&b"\n\r\n"[..], b"\n\n"].map(|end| memmem::find(&head[from..], end).map(|at| from + at + end.len()));

@@ -14,9 +14,9 @@ use super::head::{Head, host_name};
 use super::reading::{Readings, undone};
 use super::row::{Notes, give_row};
 use super::side::{Phase, Side};
-use super::socks::{Read, Socks};
-use super::start::{EmptyLine, StartLine, is_status_line, may_answer, may_begin, start_line};
-use crate::parts::proxy::Proxy;
+use super::socks::Socks;
+use super::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
+use crate::parts::proxy::{Proxy, Read};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
@@ -621,9 +621,9 @@ impl Session {
                 let success = matches!(status, Some(200..=299));
                 let tunnel = status == Some(101) || question.kind == Method::Connect && success;
                 // RFC 9112 section 6.3, rules 1 and 2.
-                let bodyless = matches!(status, Some(100 | 102..=199 | 204 | 304));
-                // Some clients take what follows; rules look at it, unless it is the next response.
-                // A 304 has the length of what was not sent (RFC 9110, 15.4.5).
+                let bodyless = status.is_some_and(|status| is_interim(status) || matches!(status, 204 | 304));
+                // Some clients take the bytes behind it for a body; rules look at them, unless they are the next response. The
+                // length in a 304 is that of the body which the server did not send (RFC 9110, 15.4.5).
                 has_odd_body = bodyless && (status != Some(304) || head.chunked);
                 doubted = bodyless && exit.shared.raw_heads && (head.chunked || head.length.is_some());
                 let none = tunnel || question.kind == Method::Head || bodyless && !doubted;
@@ -641,8 +641,9 @@ impl Session {
             let notes = Notes { ambiguous: &head.ambiguous(has_odd_body), cut };
             give_row(&head, notes, question, time, class, flags, exit);
         }
-        let is_old = std::ptr::eq(bytes, NO_HEAD);
-        let is_interim = matches!(head.start, StartLine::Response { status: Some(100 | 102..=199), .. });
+        // A whole head ends in a line end, and so is never equal to this.
+        let is_old = whole && bytes == NO_HEAD;
+        let is_interim = matches!(head.start, StartLine::Response { status: Some(status), .. } if is_interim(status));
         let is_connect = question.kind == Method::Connect;
         // Only for rules.
         let mut readings = (exit.shared.raw_heads && whole).then(|| Readings::of(&head, bytes, framing));
@@ -668,7 +669,7 @@ impl Session {
                 Phase::Body(body)
             }
         };
-        // What has no head may stand before the response.
+        // Bytes without a head may stand before the response.
         if is_response && !is_interim && !is_old {
             self.asked.pop();
         }

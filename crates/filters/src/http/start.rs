@@ -24,6 +24,11 @@ pub(crate) enum StartLine<'a> {
 /// The first word of a radio stream.
 const RADIO: &[u8] = b"ICY";
 
+/// Does a response of this status announce another one? 101 does not: other bytes follow it.
+pub(crate) fn is_interim(status: u16) -> bool {
+    matches!(status, 100 | 102..=199)
+}
+
 /// Bytes of junk that browsers accept before the version of a response.
 const JUNK_BYTES: usize = 4;
 

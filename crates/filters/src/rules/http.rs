@@ -6,7 +6,7 @@ use super::transactions::Transactions;
 use super::uri;
 use crate::http::exit::{Exit, Other, Shared};
 use crate::http::session::Session;
-use crate::http::start::{StartLine, start_line, trim};
+use crate::http::start::{StartLine, is_interim, start_line, trim};
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use filter::prelude::*;
 use filter::{Counters, Marks};
@@ -215,7 +215,7 @@ impl Http {
                 one.id
             }
             StartLine::Response { protocol, status } if !to_server => {
-                let interim = matches!(status, Some(100 | 102..=199));
+                let interim = status.is_some_and(is_interim);
                 // The session pairs.
                 let asked = request.and_then(|number| {
                     self.asked.retain(|(of, _)| *of >= number);
