@@ -10,7 +10,6 @@ mod prefix;
 use crate::{Failure, Outcome, process};
 use files::Built;
 use prefix::Prefix;
-use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -104,8 +103,8 @@ fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
 
 /// The file of this name in the output of `cargo build`: a JSON document for each built artifact.
 pub(crate) fn artifact(said: &str, name: &str) -> Option<PathBuf> {
-    let documents = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let files = documents.flat_map(|document| document["filenames"].as_array().cloned().unwrap_or_default());
+    let files =
+        process::messages(said).flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default());
     let mut paths = files.filter_map(|file| file.as_str().map(PathBuf::from));
     // The last one: other crates may have built the same name before.
     paths.rfind(|path| path.file_name() == Some(name.as_ref()))

@@ -158,8 +158,8 @@ fn programs(root: &Path) -> Result<Vec<Program>, Failure> {
     if !built.status.success() {
         return Err(Failure::Failed(format!("tests could not be built: {}", built.status)));
     }
-    let messages = built.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    Ok(messages.filter_map(|message: Value| program(&message)).collect())
+    let said = String::from_utf8_lossy(&built.stdout);
+    Ok(process::messages(&said).filter_map(|message| program(&message)).collect())
 }
 
 /// The test program that one of cargo's messages tells of.
@@ -241,7 +241,7 @@ impl Running {
         if self.grown.1.elapsed() < SILENCE {
             return Ok(None);
         }
-        let _ = self.child.kill();
+        process::stop(self.child.id());
         let _ = self.child.wait();
         Ok(Some(Ended(None)))
     }

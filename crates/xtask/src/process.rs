@@ -1,6 +1,7 @@
 //! Runs other programs: cargo, rustfmt, git. If one is missing, says what to install.
 
 use crate::{Failure, Outcome};
+use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +35,17 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     }
     String::from_utf8(output.stdout)
         .map_err(|_| Failure::Failed(format!("what `{}` printed is not UTF-8", text(command))))
+}
+
+/// The messages that cargo printed with `--message-format=json`: a document in each line, among lines that are none.
+pub(crate) fn messages(said: &str) -> impl DoubleEndedIterator<Item = Value> {
+    said.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// Kills a process and its children.
+pub(crate) fn stop(process: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    let _ = run(Command::new("sh").args(["-c", &format!("kill -KILL {process} {children}")]));
 }
 
 /// The command as a user would type it. The program's path is reduced to its name.

@@ -177,8 +177,7 @@ fn files_below(folder: &Path, root: &Path) -> Vec<String> {
 
 /// The programs that cargo reports as built, by name.
 fn programs(json_lines: &str) -> BTreeMap<String, PathBuf> {
-    let messages = json_lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    messages
+    process::messages(json_lines)
         .filter_map(|message| {
             let path = message["executable"].as_str()?;
             Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(path)))
