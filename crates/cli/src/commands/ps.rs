@@ -50,14 +50,14 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Some(_) => "no request runs, and the daemon has no reader\n".to_string(),
         None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.path().display()),
     };
-    // Who names a daemon is told, also below the list of requests, that it is not there.
-    let absent = daemon.is_none() && args.daemon.path() != Path::new(capture::protocol::SOCKET);
+    // A user who named a daemon that is not there learns it beside the list of requests, too.
+    let absent = args.daemon.named().filter(|_| daemon.is_none());
     let shown = Shown { requests, daemon: daemon.unwrap_or_default(), shared };
     if args.json {
         return crate::print_json(&shown.json());
     }
-    if absent && !shown.requests.is_empty() {
-        eprintln!("warning: no daemon can be asked at {}", args.daemon.path().display());
+    if let Some(path) = absent.filter(|_| !shown.requests.is_empty()) {
+        tell!("warning: no daemon can be asked at {}", base::terminal::name(&path));
     }
     crate::print_text(&shown.text(nothing))
 }
