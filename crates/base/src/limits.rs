@@ -235,7 +235,8 @@ pub const LZMA_WINDOW_BYTES: usize = 1 << 20;
 /// Memory of an LZMA decoder: its window, and tables of the largest properties.
 pub const LZMA_BYTES: usize = 8 << 20;
 
-/// Other readings of an HTTP message that rules see, where clients disagree about its body.
+/// Other readings of an HTTP message that rules see, where clients disagree about its body; those of heads that end elsewhere,
+/// two at most, come on top.
 pub const HTTP_READINGS: usize = 6;
 
 /// Bytes kept of an HTTP connection's requests without a response; responses to further ones come without their
