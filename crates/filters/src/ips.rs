@@ -45,8 +45,8 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
          batches; flows stay. A file with mistakes changes nothing, and is reported; so does one that is empty, gone, or no file.\n\
          \n\
-         fail=closed drops frames that cannot be judged: segments and fragments that a receiver refuses as well, packets whose \
-         rules took too much work, and messages that rules see in part: heads of HTTP over 300 KiB, more than eight codings, bytes behind a \
+         fail=closed drops frames that cannot be judged: segments and fragments that a receiver refuses as well, packets of which \
+         a rule that may stop them took too much work, and messages that rules see in part: heads of HTTP over 300 KiB, more than eight codings, bytes behind a \
          response that no request asked for, a switch of protocols that none asked for. fail=open lets them pass. dropped=reset tells both ends of a stopped TCP connection by resets; \
          a `reject` rule does in any case.\n\n\
          Streams are without urgent bytes, as Linux gives them to a program that does not ask for them. Where that depends on when the \

@@ -69,6 +69,15 @@ impl Content {
         self.distance.is_some() || self.within.is_some()
     }
 
+    /// The offset in the buffer at which the content ends at the latest, if the rule states it.
+    pub fn end(&self) -> Option<u64> {
+        let offset = self.offset.unwrap_or(Num::Value(0));
+        match (offset, self.depth?) {
+            (Num::Value(offset), Num::Value(depth)) => u64::try_from(offset.saturating_add(depth)).ok(),
+            _ => None,
+        }
+    }
+
     /// Prepares the searcher.
     pub fn compile(&mut self) {
         if self.nocase {

@@ -36,6 +36,13 @@ pub(crate) enum Verb {
     Unset,
 }
 
+impl Verb {
+    /// Does a rule that matches change the set?
+    pub fn changes(self) -> bool {
+        matches!(self, Verb::Set | Verb::Unset)
+    }
+}
+
 /// A change that a rule makes to a set once all its conditions hold. A rule may be tried several times before.
 #[derive(Debug)]
 pub(crate) struct Change {

@@ -81,6 +81,8 @@ pub struct Piece<'a> {
 pub struct Bounds {
     /// Packets whose inspection exhausted the budget.
     pub steps: u64,
+    /// Of these, packets that a rule may stop that was not evaluated to the end.
+    pub undecided: u64,
     /// Alerts beyond the limit per packet.
     pub alerts: u64,
     /// Bits, numbers and counts rejected for lack of room.
@@ -113,6 +115,8 @@ pub struct Engine {
     /// Changes of data sets that the rule being tried makes if it matches.
     changes: Vec<Change>,
     bounds: Bounds,
+    /// A rule that may change what passes was not evaluated to the end.
+    undecided: bool,
     /// Inspect bodies piece by piece.
     each_piece: bool,
 }
@@ -138,6 +142,7 @@ impl Engine {
             variables: [0; LITTLE + 1],
             changes: Vec::new(),
             bounds: Bounds::default(),
+            undecided: false,
             each_piece: false,
         }
     }
@@ -161,6 +166,7 @@ impl Engine {
     pub fn begin(&mut self) {
         self.found.clear();
         self.budget = Budget { steps: RULES_STEPS, spent: false };
+        self.undecided = false;
     }
 
     /// Does any rule inspect streams?
@@ -234,9 +240,9 @@ impl Engine {
             }
         };
         if !packet.payload.is_empty() {
-            set.packets.each(packet.payload, budget, |rule, _| add(rule));
+            set.packets.each(packet.payload, 0, budget, |rule, _| add(rule));
             if !packet.in_stream {
-                set.payloads.each(packet.payload, budget, |rule, _| add(rule));
+                set.payloads.each(packet.payload, 0, budget, |rule, _| add(rule));
                 candidates.extend_from_slice(&set.each_payload);
             }
         }
@@ -255,14 +261,12 @@ impl Engine {
         let Engine { candidates, marks, budget, found, .. } = self;
         let has_matched = |rule: u32| found.iter().any(|found| found.rule == rule);
         candidates.extend(set.each_segment.iter().filter(|rule| !has_matched(**rule)));
-        set.segments.each(packet.payload, budget, |rule, _| {
+        set.segments.each(packet.payload, 0, budget, |rule, _| {
             if std::mem::replace(&mut marks[rule as usize], mark) != mark && !has_matched(rule) {
                 candidates.push(rule);
             }
         });
-        if !self.candidates.is_empty() {
-            self.try_candidates(set, &Packet { in_stream: false, ..*packet }, flow, None, None);
-        }
+        self.try_candidates(set, &Packet { in_stream: false, ..*packet }, flow, None, None);
     }
 
     /// Inspects a piece of a stream. The engine searches the new bytes for patterns. It retries a rule with each piece
@@ -292,7 +296,7 @@ impl Engine {
             new
         };
         let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
-        set.payloads.each(&piece.bytes[from..], budget, |rule, at| {
+        set.payloads.each(&piece.bytes[from..], piece.start + from as u64, budget, |rule, at| {
             let at = piece.start + (from + at) as u64;
             let place = &mut places[rule as usize];
             if add(rule) {
@@ -334,7 +338,7 @@ impl Engine {
         if drops(rule) {
             match waiting.iter_mut().find(|entry| !drops(entry.0)) {
                 Some(entry) => *entry = (rule, at),
-                None => self.budget.spent = true,
+                None => self.undecided = true,
             }
         }
     }
@@ -362,7 +366,7 @@ impl Engine {
         let sides = [to_server, !to_server];
         for side in sides.into_iter().take(if set.whole { 2 } else { 1 }) {
             for (buffer, bytes) in transaction.buffers(side) {
-                set.buffers[usize::from(buffer.0)].each(bytes, budget, |rule, _| {
+                set.buffers[usize::from(buffer.0)].each(bytes, 0, budget, |rule, _| {
                     let whole = set.rules[rule as usize].header.whole;
                     if (side == to_server || whole) && marks[rule as usize] != mark {
                         marks[rule as usize] = mark;
@@ -389,9 +393,13 @@ impl Engine {
         let mut candidates = std::mem::take(&mut self.candidates);
         // Rule indexes are in evaluation order.
         candidates.sort_unstable();
+        // A search cut short may have missed any rule.
+        self.undecided |= self.budget.spent && set.blocks;
         for at in &candidates {
-            if !set.rules[*at as usize].is_of_files() {
+            let rule = &set.rules[*at as usize];
+            if !rule.is_of_files() {
                 self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+                self.undecided |= self.budget.spent && set.is_decisive(rule);
                 continue;
             }
             // All conditions of a rule on files must hold for the same file.
@@ -401,6 +409,7 @@ impl Engine {
                 self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
             }
             transaction.iter_mut().for_each(|transaction| transaction.file = None);
+            self.undecided |= self.budget.spent && set.is_decisive(rule);
         }
         self.candidates = candidates;
     }
@@ -495,7 +504,7 @@ impl Engine {
         }
         match self.found.iter_mut().rfind(|old| alerts_alone(old.rule)) {
             Some(old) => *old = found,
-            None => self.budget.spent = true,
+            None => self.undecided = true,
         }
         true
     }
@@ -597,7 +606,9 @@ impl Engine {
 
     /// Has any rule matched the current packet? If not, [`finish`](Engine::finish) need not be called.
     pub fn has_found(&mut self) -> bool {
-        self.bounds.steps += u64::from(std::mem::take(&mut self.budget.spent));
+        let undecided = std::mem::take(&mut self.undecided);
+        self.bounds.undecided += u64::from(undecided);
+        self.bounds.steps += u64::from(std::mem::take(&mut self.budget.spent) || undecided);
         !self.found.is_empty()
     }
 

@@ -1,83 +1,100 @@
-//! Searches for many long patterns at once, ignoring case. The search looks up the four bytes at every fourth offset of
-//! the text in a table of all patterns, and compares a pattern only on a hit. Short patterns need another searcher.
+//! Searches for many patterns at once, ignoring case. The search looks up the four bytes at each offset that is a multiple
+//! of the stride in a table of all patterns, and compares a pattern only where they are equal.
 
-/// Bytes per lookup.
-const GRAM: usize = 4;
-/// Offsets between lookups.
-const STRIDE: usize = 4;
-/// The shortest pattern that always covers a whole lookup.
-pub(crate) const SHORTEST: usize = GRAM + STRIDE - 1;
-const HASHES: usize = 1 << 16;
+/// Bytes per lookup. A pattern of `GRAM + stride - 1` bytes covers a whole lookup wherever it lies.
+pub(crate) const GRAM: usize = 4;
+
+/// Hashes for each gram of a pattern, which keep lookups of other bytes rare; the fewest and the most hashes.
+const HASHES_PER_GRAM: usize = 32;
+const HASHES: (usize, usize) = (1 << 12, 1 << 18);
 
 #[derive(Debug)]
 pub(crate) struct Grams {
+    stride: usize,
+    /// Bits of a product that are not part of the hash.
+    shift: u32,
     /// Bit `h` is set if a pattern has a gram with hash `h`.
     bits: Vec<u64>,
     /// The index of each hash's first entry.
     starts: Vec<u32>,
-    /// Pattern, and the offset of the gram in it.
-    entries: Vec<(u32, u8)>,
+    entries: Vec<Entry>,
     patterns: Vec<Vec<u8>>,
 }
 
-fn hash(bytes: &[u8; GRAM]) -> usize {
-    // Setting this bit ignores case. Other bytes that it makes equal are told apart by the comparison.
-    let folded = u32::from_le_bytes(*bytes) | 0x2020_2020;
-    (folded.wrapping_mul(0x9e37_79b1) >> 16) as usize
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    gram: u32,
+    pattern: u32,
+    /// Offset of the gram in the pattern.
+    offset: u32,
+}
+
+/// The gram of these bytes. Setting this bit ignores case. The comparison tells other bytes apart that it makes equal.
+fn gram(bytes: &[u8; GRAM]) -> u32 {
+    u32::from_le_bytes(*bytes) | 0x2020_2020
 }
 
 impl Grams {
-    /// Builds the table. No pattern may be shorter than [`SHORTEST`].
-    pub fn new(patterns: Vec<Vec<u8>>) -> Grams {
-        let mut all: Vec<(usize, u32, u8)> = Vec::new();
-        for (number, pattern) in (0u32..).zip(&patterns) {
-            for offset in 0..STRIDE {
-                if let Some(gram) = pattern.get(offset..).and_then(<[u8]>::first_chunk) {
-                    all.push((hash(gram), number, offset as u8));
-                }
-            }
+    /// Builds the table. No pattern may be shorter than `GRAM + stride - 1`.
+    pub fn new(patterns: Vec<Vec<u8>>, stride: usize) -> Grams {
+        let hashes = (patterns.len() * stride * HASHES_PER_GRAM).next_power_of_two().clamp(HASHES.0, HASHES.1);
+        let mut grams = Grams {
+            stride,
+            shift: u32::BITS - hashes.ilog2(),
+            bits: vec![0; hashes / 64],
+            starts: vec![0; hashes + 1],
+            entries: Vec::new(),
+            patterns,
+        };
+        for (pattern, bytes) in (0u32..).zip(&grams.patterns) {
+            let all = (0u32..).zip(bytes.windows(GRAM).filter_map(<[u8]>::first_chunk)).take(stride);
+            grams.entries.extend(all.map(|(offset, bytes)| Entry { gram: gram(bytes), pattern, offset }));
         }
-        all.sort_unstable();
-        let mut bits = vec![0u64; HASHES / 64];
-        let mut starts = vec![0u32; HASHES + 1];
-        for (hash, ..) in &all {
-            bits[hash / 64] |= 1 << (hash % 64);
-            starts[hash + 1] += 1;
+        let shift = grams.shift;
+        grams.entries.sort_by_key(|entry| hash(entry.gram, shift));
+        for entry in &grams.entries {
+            let hash = hash(entry.gram, shift);
+            grams.bits[hash / 64] |= 1 << (hash % 64);
+            grams.starts[hash + 1] += 1;
         }
-        for at in 0..HASHES {
-            starts[at + 1] += starts[at];
+        for at in 0..hashes {
+            grams.starts[at + 1] += grams.starts[at];
         }
-        Grams { bits, starts, entries: all.into_iter().map(|(_, number, offset)| (number, offset)).collect(), patterns }
+        grams
     }
 
     /// Calls `found` with pattern and offset of each match. Returns the number of comparisons.
     pub fn each(&self, bytes: &[u8], mut found: impl FnMut(usize, usize)) -> usize {
         let (mut at, mut compared) = (0, 0);
-        while let Some(gram) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-            let hash = hash(gram);
+        while let Some(here) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+            let gram = gram(here);
+            let hash = hash(gram, self.shift);
             if self.bits[hash / 64] & 1 << (hash % 64) != 0 {
-                compared += self.compare(bytes, at, hash, &mut found);
+                compared += self.compare(bytes, at, gram, hash, &mut found);
             }
-            at += STRIDE;
+            at += self.stride;
         }
         compared
     }
 
     #[inline(never)]
-    fn compare(&self, bytes: &[u8], at: usize, hash: usize, found: &mut impl FnMut(usize, usize)) -> usize {
-        let (from, to) = (self.starts[hash] as usize, self.starts[hash + 1] as usize);
-        for (number, offset) in &self.entries[from..to] {
-            let pattern = &self.patterns[*number as usize];
-            let start = at.checked_sub(usize::from(*offset));
-            if let Some(start) = start
+    fn compare(&self, bytes: &[u8], at: usize, gram: u32, hash: usize, found: &mut impl FnMut(usize, usize)) -> usize {
+        let entries = &self.entries[self.starts[hash] as usize..self.starts[hash + 1] as usize];
+        for entry in entries.iter().filter(|entry| entry.gram == gram) {
+            let pattern = &self.patterns[entry.pattern as usize];
+            if let Some(start) = at.checked_sub(entry.offset as usize)
                 && let Some(there) = bytes.get(start..start + pattern.len())
                 && there.eq_ignore_ascii_case(pattern)
             {
-                found(*number as usize, start);
+                found(entry.pattern as usize, start);
             }
         }
-        to - from
+        entries.len()
     }
+}
+
+fn hash(gram: u32, shift: u32) -> usize {
+    (gram.wrapping_mul(0x9e37_79b1) >> shift) as usize
 }
 
 #[cfg(test)]
@@ -87,7 +104,7 @@ mod tests {
     #[test]
     fn patterns_are_found_wherever_they_begin() {
         let patterns = [&b"abcdefg"[..], b"GET /index", b"\x00\x01\x02\x03\x04\x05\x06\x07"];
-        let grams = Grams::new(patterns.iter().map(|pattern| pattern.to_vec()).collect());
+        let grams = Grams::new(patterns.iter().map(|pattern| pattern.to_vec()).collect(), 4);
         for (number, pattern) in patterns.iter().enumerate() {
             for before in 0..9 {
                 let text = [&vec![b'x'; before][..], &pattern.to_ascii_uppercase(), b"y"].concat();

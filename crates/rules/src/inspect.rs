@@ -259,7 +259,7 @@ impl<'a> Look<'a> {
                 self.reaches(self.buffer.len());
                 let may = !self.grows && self.budget.take_bytes(self.buffer.len());
                 let holds = may && set.holds(*verb, self.buffer) && self.holds(rest, from);
-                if holds && matches!(verb, Verb::Set | Verb::Unset) {
+                if holds && verb.changes() {
                     self.changes.push(Change { set: Arc::clone(set), verb: *verb, value: self.buffer.into() });
                 }
                 holds

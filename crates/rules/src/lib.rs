@@ -6,7 +6,7 @@
 //! - [`engine`] — the matching: one search for all patterns, then the rules whose pattern was found.
 //! - `inspect` — runs one rule's steps over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset`, `entropy`
 //!   are the steps. `packet_test` tests header fields.
-//! - `grams` — searches for many long patterns at once.
+//! - `patterns` — the patterns of a set, which select the rules to try; `grams` searches for many of them at once.
 //! - [`event`] — the input: a packet, a transaction.
 //! - [`state`] — bits and numbers of flows, bits of hosts; `threshold` — counts that limit alerts; `threshold_file` —
 //!   such limits beside the rules.
@@ -30,6 +30,7 @@ pub mod names;
 mod number;
 mod options;
 mod packet_test;
+mod patterns;
 mod pcre;
 mod rule;
 pub mod set;

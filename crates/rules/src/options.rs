@@ -620,7 +620,7 @@ impl Reader<'_> {
                 Some((offset, length)) => content.bytes.get(offset..offset + length)?,
                 None => &content.bytes,
             };
-            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
+            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec(), end: content.end() })
         });
         self.rule
             .lists
@@ -719,7 +719,7 @@ fn longest(rule: &Rule) -> Option<Fast> {
             }
         }
     }
-    best.map(|(content, target)| Fast { target, bytes: content.bytes.clone() })
+    best.map(|(content, target)| Fast { target, bytes: content.bytes.clone(), end: content.end() })
 }
 
 /// Prefers application buffers, which are shorter than streams, and then longer contents, which are rarer.

@@ -135,6 +135,8 @@ pub(crate) struct FlowTest {
 pub(crate) struct Fast {
     pub target: Target,
     pub bytes: Vec<u8>,
+    /// The offset in the buffer at which the pattern ends at the latest.
+    pub end: Option<u64>,
 }
 
 /// A compiled rule.
@@ -186,6 +188,20 @@ impl Rule {
     /// The application that the rule is about, if any.
     pub fn app(&self) -> Option<App> {
         self.app
+    }
+
+    /// May a match change what passes: now, or by a change of state that other rules test?
+    pub(crate) fn changes_what_passes(&self) -> bool {
+        let mut steps = self.lists.iter().flat_map(|list| &list.steps);
+        self.action != Action::Alert
+            || !self.changes.is_empty()
+            || self.may_block()
+            || steps.any(|step| matches!(step, Step::Member(_, verb) if verb.changes()))
+    }
+
+    /// May a match block the packet?
+    pub(crate) fn may_block(&self) -> bool {
+        self.action.blocks() || self.rate.as_ref().is_some_and(|rate| rate.action.blocks())
     }
 
     /// Identifies the rule across reloads.

@@ -3,18 +3,16 @@
 use crate::address::{Variables, default_variables};
 use crate::dataset::Datasets;
 use crate::engine::is_body;
-use crate::grams::{Grams, SHORTEST};
 use crate::header::Header;
-use crate::inspect::Budget;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
 use crate::packet_test::PacketTest;
+use crate::patterns::{Pattern, Patterns};
 use crate::rule::{List, Order, Rule, Scope, Target};
 use crate::state;
 use crate::text;
 use crate::threshold_file;
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -39,91 +37,6 @@ impl Options {
         let mut variables = default_variables();
         variables.extend(self.variables.iter().cloned());
         variables
-    }
-}
-
-/// Patterns, and the rules that each pattern selects.
-#[derive(Debug, Default)]
-pub(crate) struct Patterns {
-    short: Option<AhoCorasick>,
-    long: Option<Grams>,
-    /// Rule indexes by short pattern, and by long pattern.
-    rules: [Vec<Vec<u32>>; 2],
-    /// Length of the longest pattern.
-    pub longest: usize,
-}
-
-/// Up to this many pattern bytes, short patterns get the faster automaton, which takes more memory.
-const FAST_MACHINE_BYTES: usize = 64 << 10;
-
-/// Bytes searched in the time that one callback takes.
-const CALL_BYTES: usize = 4;
-/// Callbacks between updates of the budget.
-const CALLS: usize = 1024;
-
-impl Patterns {
-    fn new(rules: &[(u32, &[u8])]) -> Result<Patterns, String> {
-        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut patterns = Patterns::default();
-        let mut texts: [Vec<Vec<u8>>; 2] = Default::default();
-        for (rule, bytes) in rules {
-            let lower = bytes.to_ascii_lowercase();
-            let sort = usize::from(lower.len() >= SHORTEST);
-            patterns.longest = patterns.longest.max(lower.len());
-            let place = *places.entry(lower.clone()).or_insert_with(|| {
-                texts[sort].push(lower);
-                patterns.rules[sort].push(Vec::new());
-                texts[sort].len() - 1
-            });
-            patterns.rules[sort][place].push(*rule);
-        }
-        let [short, long] = texts;
-        if !short.is_empty() {
-            let bytes: usize = short.iter().map(Vec::len).sum();
-            let kind = (bytes <= FAST_MACHINE_BYTES).then_some(AhoCorasickKind::DFA);
-            let machine = AhoCorasickBuilder::new()
-                .match_kind(MatchKind::Standard)
-                .ascii_case_insensitive(true)
-                .kind(kind)
-                .build(&short)
-                .map_err(|error| error.to_string())?;
-            patterns.short = Some(machine);
-        }
-        if !long.is_empty() {
-            patterns.long = Some(Grams::new(long));
-        }
-        Ok(patterns)
-    }
-
-    /// Calls `found` with the rule and the offset of each pattern found; a rule may come several times. Charges the
-    /// budget, and stops when it is exhausted.
-    pub fn each(&self, bytes: &[u8], budget: &mut Budget, mut found: impl FnMut(u32, usize)) {
-        let [short, long] = &self.rules;
-        if let Some(machine) = &self.short {
-            if !budget.take_bytes(bytes.len()) {
-                return;
-            }
-            let mut calls = 0;
-            for hit in machine.find_overlapping_iter(bytes) {
-                let rules = &short[hit.pattern().as_usize()];
-                rules.iter().for_each(|rule| found(*rule, hit.start()));
-                calls += rules.len();
-                if calls >= CALLS {
-                    if !budget.take_bytes(calls * CALL_BYTES) {
-                        return;
-                    }
-                    calls = 0;
-                }
-            }
-        }
-        if let Some(grams) = &self.long {
-            let mut calls = 0;
-            let compared = grams.each(bytes, |pattern, at| {
-                long[pattern].iter().for_each(|rule| found(*rule, at));
-                calls += long[pattern].len();
-            });
-            budget.take_bytes(bytes.len() + (compared + calls) * CALL_BYTES);
-        }
     }
 }
 
@@ -161,10 +74,17 @@ pub struct RuleSet {
     pub(crate) events: [bool; 3],
     /// Flow bits whose names state the traffic type.
     pub(crate) traffic: Vec<(u64, String)>,
+    /// Some rule may block a packet.
+    pub(crate) blocks: bool,
     left_out: Vec<Mistake>,
 }
 
 impl RuleSet {
+    /// Does what passes depend on the rule?
+    pub(crate) fn is_decisive(&self, rule: &Rule) -> bool {
+        self.blocks && rule.changes_what_passes()
+    }
+
     /// Reads a file of rules. Returns all mistakes, unless there are none or the options say to leave rules out.
     pub fn read(file: &str, options: &Options) -> Result<RuleSet, Vec<Mistake>> {
         let variables = options.all_variables();
@@ -199,6 +119,7 @@ impl RuleSet {
     /// Adds the limits of a file of thresholds (`threshold.config`), or returns all its mistakes.
     pub fn limit(&mut self, file: &str, options: &Options) -> Result<(), Vec<Mistake>> {
         threshold_file::apply(&threshold_file::read(file, &options.all_variables())?, &mut self.rules);
+        self.blocks = self.rules.iter().any(Rule::may_block);
         Ok(())
     }
 
@@ -228,28 +149,30 @@ impl RuleSet {
             datasets,
             events: [false; 3],
             traffic: Vec::new(),
+            blocks: false,
             left_out,
         };
         let (mut packets, mut payloads, mut segments) = (Vec::new(), Vec::new(), Vec::new());
-        let mut buffers: Vec<Vec<(u32, &[u8])>> = vec![Vec::new(); BUFFERS.len()];
+        let mut buffers: Vec<Vec<Pattern<'_>>> = vec![Vec::new(); BUFFERS.len()];
         for (at, rule) in (0u32..).zip(&rules) {
             set.traffic.extend(rule.traffic.iter().map(|bit| (state::name(bit), bit.clone())));
-            let fast = rule.fast.as_ref();
+            let fast =
+                rule.fast.as_ref().map(|fast| (fast.target, Pattern { rule: at, bytes: &fast.bytes, end: fast.end }));
             match fast {
                 _ if !rule.is_of_segments() => {}
-                Some(fast) => segments.push((at, &fast.bytes[..])),
+                Some((_, pattern)) => segments.push(pattern),
                 None => set.each_segment.push(at),
             }
-            match (rule.scope, fast.map(|fast| (fast.target, &fast.bytes[..]))) {
+            match (rule.scope, fast) {
                 (Scope::Addresses, _) => set.by_address.push(at),
-                (Scope::Packet, Some((Target::Payload, bytes))) => packets.push((at, bytes)),
+                (Scope::Packet, Some((Target::Payload, pattern))) => packets.push(pattern),
                 (Scope::Packet, _) => set.each_packet.push(at),
-                (Scope::Payload, Some((Target::Payload, bytes))) => payloads.push((at, bytes)),
+                (Scope::Payload, Some((Target::Payload, pattern))) => payloads.push(pattern),
                 (Scope::Payload, _) => set.each_payload.push(at),
-                (Scope::Transaction, Some((Target::Buffer(buffer), bytes)))
+                (Scope::Transaction, Some((Target::Buffer(buffer), pattern)))
                     if buffer.about().origin != Origin::Packet =>
                 {
-                    buffers[usize::from(buffer.0)].push((at, bytes));
+                    buffers[usize::from(buffer.0)].push(pattern);
                 }
                 (Scope::Transaction, _) => match rule.app {
                     Some(app) => {
@@ -276,6 +199,7 @@ impl RuleSet {
         };
         let of_apps = rules.iter().any(|rule| !rule.events.is_empty());
         set.events = [asks(crate::events::DECODE), asks(crate::events::STREAM), of_apps];
+        set.blocks = rules.iter().any(Rule::may_block);
         set.rules = rules;
         Ok(set)
     }

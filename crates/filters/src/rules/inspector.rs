@@ -41,7 +41,7 @@ const IDLE_NS: u64 = 300_000_000_000;
 /// Data of one direction came in a tunnel and outside of it, or in two. A receiver that ends both has one stream.
 pub(crate) const SPLIT: &str = "data of one stream in and out of a tunnel";
 
-/// Rules of the packet cost more steps than a packet may.
+/// Rules of the packet that may stop it cost more steps than a packet may.
 pub(crate) const TOO_MUCH: &str = "its rules took too much work";
 
 /// The frame brought part of a message that no buffer of the rules has.
@@ -201,7 +201,7 @@ impl Inspector {
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
         let bounds = self.engine.take_bounds();
-        if bounds.steps > 0 {
+        if bounds.undecided > 0 {
             self.met.cut_short = Some(TOO_MUCH);
         }
         for (name, count) in [

@@ -14,7 +14,7 @@ use crate::engine::Piece;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Step, has_new};
 use crate::names::Buffer;
-use crate::rule::{Action, List, Rule, Target};
+use crate::rule::{List, Rule, Target};
 use crate::set::RuleSet;
 use crate::state::FlowState;
 use base::limits::{RULES_BODY_STEPS, RULES_WAITING};
@@ -36,11 +36,11 @@ pub(crate) fn is_body(buffer: Buffer) -> bool {
 }
 
 impl Rule {
-    /// Can an early match change what passes? Rules that only alert can wait for the next full inspection. Rules that
-    /// require bytes to be absent can match only at the end of the body.
+    /// Can an early match change what passes? Other rules can wait for the next full inspection. Rules that require
+    /// bytes to be absent can match only at the end of the body.
     fn is_urgent(&self) -> bool {
         let of_body = |list: &&List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
-        (self.action != Action::Alert || !self.changes.is_empty())
+        self.changes_what_passes()
             && !self.lists.iter().filter(of_body).flat_map(|list| &list.steps).any(Step::waits_for_the_end)
     }
 }
@@ -83,18 +83,20 @@ impl Engine {
         for (buffer, bytes, seen) in transaction.grown(to_server) {
             let patterns = &set.buffers[usize::from(buffer.0)];
             let from = seen.saturating_sub(patterns.longest.saturating_sub(1));
-            patterns.each(&bytes[from..], budget, |rule, _| {
+            patterns.each(&bytes[from..], from as u64, budget, |rule, _| {
                 if marks[rule as usize] != mark && set.rules[rule as usize].is_urgent() {
                     marks[rule as usize] = mark;
                     candidates.push(rule);
                 }
             });
         }
+        self.undecided |= self.budget.spent && set.blocks;
         let packet = Packet { to_server, ..*packet };
         if !self.candidates.is_empty() {
             let before = self.budget.steps;
             if transaction.body_steps >= RULES_BODY_STEPS {
                 self.budget.spent = true;
+                self.undecided |= self.candidates.iter().any(|rule| set.is_decisive(&set.rules[*rule as usize]));
             } else {
                 self.try_candidates(&set, &packet, flow, raw, Some(&mut *transaction));
             }
@@ -151,7 +153,7 @@ impl Engine {
                 continue;
             }
             self.bounds.state += 1;
-            self.budget.spent |= rule.action.blocks();
+            self.undecided |= set.is_decisive(rule);
         }
         self.candidates = candidates;
     }

@@ -209,3 +209,26 @@ fn single_bytes_are_cheap() {
         assert!(all < most, "{options}: {all}");
     }
 }
+
+/// Rules that only alert leave a packet decided when they are cut short, unless a rule that drops tests their state.
+#[test]
+fn a_cut_in_a_rule_that_only_alerts_leaves_the_packet_decided() {
+    const COSTLY: &str = "file.data; content:\"aa\"; content:\"aa\"; distance:0; content:!\"a\"; distance:0; within:1;";
+    let alert = |options: &str, sid: u32| format!("alert {HEADER} (msg:\"x\"; {COSTLY} {options} sid:{sid};)\n");
+    let drop = format!("drop {HEADER} (msg:\"x\"; flowbits:isset,a; http.uri; content:\"/here\"; sid:3;)\n");
+    for (rules, is_undecided) in [
+        (alert("", 1), false),
+        (alert("flowbits:set,a;", 1), false),
+        (alert("", 1) + &drop, false),
+        (alert("flowbits:set,a;", 1) + &drop, true),
+        (rule(COSTLY), true),
+        (alert("", 2) + &rule("file.data; content:\"aab\";"), false),
+    ] {
+        let mut growing = Growing::new(&rules);
+        growing.add(&vec![b'a'; 100 << 10]);
+        growing.look(true);
+        let bounds = growing.engine.take_bounds();
+        assert!(bounds.steps > 0, "{rules}");
+        assert_eq!(bounds.undecided > 0, is_undecided, "{rules}");
+    }
+}
