@@ -21,6 +21,7 @@ mod mutate;
 mod orderings;
 mod pcap_library;
 mod process;
+mod source;
 mod tidy;
 mod workspace;
 

@@ -9,12 +9,11 @@
 //!
 //! FILE is a part of `path:line`: only matching orderings are checked.
 //!
-//! - `orderings/source.rs` — finds the shipped code
+//! - `source.rs` — finds the shipped code
 //! - `orderings/weaken.rs` — finds its orderings, and the weaker ones
 //! - `orderings/scratch.rs` — the copy, and its builds and runs
 
 mod scratch;
-mod source;
 mod weaken;
 
 use crate::model::PREEMPTIONS_FAST;

@@ -2,7 +2,7 @@
 //!
 //! Fences are `fence(...)` itself, and calls of the functions in `ring/doorbell.rs` that act as fences.
 
-use super::source;
+use crate::source;
 use std::ops::Range;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

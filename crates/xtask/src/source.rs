@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// Replaces everything except shipped code by spaces. Bytes and lines keep their positions.
-pub(super) fn shipped(text: &str) -> String {
+pub(crate) fn shipped(text: &str) -> String {
     let mut code = without_comments_and_literals(text);
     let mut from = 0;
     while let Some(found) = find(&code, b"#[cfg(", from) {
@@ -23,7 +23,7 @@ pub(super) fn shipped(text: &str) -> String {
 }
 
 /// The position of the bracket that closes the one at `open`.
-pub(super) fn closing(code: &[u8], open: usize) -> Option<usize> {
+pub(crate) fn closing(code: &[u8], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in code.iter().enumerate().skip(open) {
         match byte {
