@@ -17,6 +17,7 @@ mod install;
 mod lanes;
 mod markdown;
 mod model;
+mod modules;
 mod mutate;
 mod orderings;
 mod pcap_library;
@@ -59,8 +60,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "tidy",
-        usage: "",
-        summary: "check what the compiler does not: arrows, rooms, links, plain English",
+        usage: "[--walks]",
+        summary: "check what the compiler does not: arrows, rooms, links, plain English; or measure what a reader walks",
         run: tidy::run,
     },
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
@@ -161,14 +162,6 @@ fn manual() -> String {
     format!("tasks:\n{}", lines.join("\n"))
 }
 
-/// The error for arguments given to a task that takes none.
-fn no_arguments(task: &str, arguments: &[String]) -> Outcome {
-    match arguments.first() {
-        None => Ok(()),
-        Some(first) => Err(Failure::Usage(format!("`{task}` takes no arguments, not `{first}`"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +171,7 @@ mod tests {
         let rows: [(&[&str], &str); 4] = [
             (&[], "which task?"),
             (&["tidi"], "there is no task `tidi`"),
-            (&["tidy", "now"], "`tidy` takes no arguments, not `now`"),
+            (&["tidy", "now"], "`tidy` takes `--walks`, not `now`"),
             (&["ci", "--fast"], "`ci` takes `--quick`, not `--fast`"),
         ];
         for (arguments, message) in rows {

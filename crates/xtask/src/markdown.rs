@@ -113,7 +113,7 @@ pub(crate) fn anchors(text: &str) -> Vec<String> {
 }
 
 /// The headings with their line numbers, without the leading marks.
-fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let fenced: Vec<usize> =
         pieces(text).iter().filter(|piece| piece.place == Place::Fenced).map(|piece| piece.line).collect();
     let lines = text.lines().zip(1..).filter(move |(_, number)| !fenced.contains(number));

@@ -3,18 +3,19 @@
 
 use std::ops::Range;
 
-/// Replaces everything except shipped code by spaces. Bytes and lines keep their positions.
+/// Replaces everything except shipped code by spaces, and literals by quotation marks. Bytes and lines keep their
+/// positions.
 pub(crate) fn shipped(text: &str) -> String {
     let mut code = without_comments_and_literals(text);
     let mut from = 0;
     while let Some(found) = find(&code, b"#[cfg(", from) {
         let Some(close) = closing(&code, found + 1) else { break };
-        // Literals are blank in `code`, so the names of features are ignored.
+        // `code` has no literals, so the names of features are ignored.
         let condition = String::from_utf8_lossy(&code[found + 6..close - 1]).into_owned();
         from = close + 1;
         if value(&condition) == Some(false) {
             let end = end_of_item(&code, from);
-            blank(&mut code, found..end);
+            fill(&mut code, found..end, b' ');
             from = end;
         }
     }
@@ -42,8 +43,8 @@ fn find(code: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     code.get(from..)?.windows(wanted.len()).position(|window| window == wanted).map(|at| from + at)
 }
 
-fn blank(code: &mut [u8], range: Range<usize>) {
-    code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+fn fill(code: &mut [u8], range: Range<usize>, with: u8) {
+    code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = with);
 }
 
 /// The position after the item, statement or field whose attribute ends before `from`: after its body, its `;` or its `,`.
@@ -120,7 +121,7 @@ fn without_comments_and_literals(text: &str) -> Vec<u8> {
             [b'\'', ..] => character_len(rest),
             _ => 0,
         };
-        blank(&mut code, at..at + len);
+        fill(&mut code, at..at + len, if rest[0] == b'/' { b' ' } else { b'"' });
         at += len.max(1);
     }
     code

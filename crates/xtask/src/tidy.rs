@@ -1,9 +1,11 @@
 //! `cargo xtask tidy`: checks what the compiler does not check. Each check is a file in `tidy/` and a line below. It
-//! gets the files and the crates, and returns its findings as `file:line: problem, and what to do`.
+//! gets the files and the crates, and returns its findings as `file:line: problem, and what to do`. `--walks` measures
+//! instead of checking (`walks.rs`).
 //!
 //! Rules that cannot be checked in the text are in ARCHITECTURE.md as prose.
 
 mod arrows;
+mod circles;
 mod commands;
 mod filters;
 mod length;
@@ -14,12 +16,13 @@ mod permissions;
 mod plain;
 mod rooms;
 mod unsafe_code;
+mod walks;
 mod white_space;
 mod words;
 
 use crate::files::Files;
 use crate::workspace::Workspace;
-use crate::{Failure, Outcome, no_arguments};
+use crate::{Failure, Outcome};
 use std::fmt;
 use std::path::Path;
 
@@ -64,11 +67,19 @@ const CHECKS: &[Check] = &[
     commands::check,
     machine_paths::check,
     plain::check,
+    walks::check,
 ];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
-    no_arguments("tidy", arguments)?;
+    let measures_walks = match arguments {
+        [] => false,
+        [walks] if walks == "--walks" => true,
+        [first, ..] => return Err(Failure::Usage(format!("`tidy` takes `--walks`, not `{first}`"))),
+    };
     let tree = Tree { files: Files::read(root)?, workspace: Workspace::read(root, "Cargo.toml")? };
+    if measures_walks {
+        return walks::print(&tree);
+    }
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
     findings.sort();
     for finding in &findings {
