@@ -78,15 +78,22 @@ impl Patterns {
     }
 }
 
+/// Patterns of similar length, and the rules of each.
+#[derive(Default)]
+struct Class {
+    texts: Vec<Vec<u8>>,
+    rules: Vec<Vec<u32>>,
+}
+
 /// One search for each class of length.
 fn searches(patterns: &[Pattern<'_>]) -> Result<Vec<Search>, String> {
-    // Of each class, behind those with strides the one of the shortest patterns: the texts, and the rules of each.
-    let mut classes: [(Vec<Vec<u8>>, Vec<Vec<u32>>); STRIDES.len() + 1] = Default::default();
+    // The last class has the shortest patterns.
+    let mut classes: [Class; STRIDES.len() + 1] = Default::default();
     let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
     for pattern in patterns {
         let lower = pattern.bytes.to_ascii_lowercase();
         let fits = |stride: &usize| lower.len() >= GRAM + stride - 1;
-        let (texts, rules) = &mut classes[STRIDES.iter().position(fits).unwrap_or(STRIDES.len())];
+        let Class { texts, rules } = &mut classes[STRIDES.iter().position(fits).unwrap_or(STRIDES.len())];
         let place = *places.entry(lower.clone()).or_insert_with(|| {
             texts.push(lower);
             rules.push(Vec::new());
@@ -95,8 +102,8 @@ fn searches(patterns: &[Pattern<'_>]) -> Result<Vec<Search>, String> {
         rules[place].push(pattern.rule);
     }
     let strides = STRIDES.iter().map(Some).chain([None]);
-    let used = classes.into_iter().zip(strides).filter(|((texts, _), _)| !texts.is_empty());
-    used.map(|((texts, rules), stride)| {
+    let used = classes.into_iter().zip(strides).filter(|(class, _)| !class.texts.is_empty());
+    used.map(|(Class { texts, rules }, stride)| {
         let machine = match stride {
             Some(stride) => Machine::Grams(Grams::new(texts, *stride)),
             None => Machine::Short(automaton(&texts)?),
