@@ -1,0 +1,226 @@
+//! What a filter's record says of the bytes of a protocol, and what an alert of `rules` says of them, is the same.
+//!
+//! A row of `agreement/protocols.rs` is a protocol. Its captures are read as they are, and in variants
+//! (`agreement/variants.rs`): without each packet, up to each packet, and with each segment cut in two. The values of
+//! each connection are compared field by field, as sets: an alert has what is known at its time, so a value may be in
+//! several alerts.
+
+#[path = "agreement/protocols.rs"]
+mod protocols;
+mod shared_captures;
+#[path = "agreement/variants.rs"]
+mod variants;
+
+use filter::Type;
+use filters::{decap, json, rules};
+use protocols::{PROTOCOLS, Protocol, Value};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use testkit::Chain;
+use variants::{Capture, Piece};
+
+/// Values of which record and alert say different things.
+struct Contradiction {
+    protocol: &'static str,
+    /// Their names in alerts.
+    values: &'static [&'static str],
+    why: &'static str,
+    /// Only shared captures show it.
+    is_shared: bool,
+}
+
+const fn bundled(protocol: &'static str, values: &'static [&'static str], why: &'static str) -> Contradiction {
+    Contradiction { protocol, values, why, is_shared: false }
+}
+
+const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'static str) -> Contradiction {
+    Contradiction { protocol, values, why, is_shared: true }
+}
+
+const CONTRADICTIONS: &[Contradiction] = &[
+    bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
+    shared("tls", &["tls.sni"], "the same"),
+    bundled("smtp", &["smtp.helo", "smtp.mail_from", "smtp.rcpt_to"], "where a mail begins, and what a gap costs"),
+    bundled("ftp", &["ftp.completion_code", "ftp.reply"], "rules have no transaction for the greeting"),
+    shared("sip", SIP_VALUES, "the filter reads SIP in streams whose other side is HTTP"),
+    bundled("http1", &["http.http_content_type", "http.status"], "rules drop a response without its request"),
+    shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
+    bundled(
+        "http2",
+        HTTP2_VALUES,
+        "rules find a connection by the server's settings, the filter by the client's preface",
+    ),
+    bundled("http2", &["http.http_content_type", "http.protocol", "http.status"], "the same"),
+];
+
+const TLS_VALUES: &[&str] = &[
+    "tls.fingerprint",
+    "tls.issuerdn",
+    "tls.ja3.hash",
+    "tls.ja3.string",
+    "tls.ja3s.hash",
+    "tls.ja3s.string",
+    "tls.ja4",
+    "tls.notafter",
+    "tls.notbefore",
+    "tls.serial",
+    "tls.subject",
+    "tls.version",
+];
+
+const SIP_VALUES: &[&str] = &["sip.code", "sip.reason", "sip.response_line", "sip.version"];
+
+const HTTP2_VALUES: &[&str] =
+    &["http.hostname", "http.http_method", "http.http_refer", "http.http_user_agent", "http.url"];
+
+/// The values of each connection, by the ends of the connection and by name.
+type Said = BTreeMap<(String, &'static str), BTreeSet<String>>;
+
+/// Adds every text and number under `path`, at any depth of lists.
+fn collect(value: &Json, path: &[&str], found: &mut BTreeSet<String>) {
+    match (value, path) {
+        (Json::Array(items), _) => items.iter().for_each(|item| collect(item, path, found)),
+        (Json::Object(fields), [first, rest @ ..]) => {
+            fields.get(*first).into_iter().for_each(|it| collect(it, rest, found));
+        }
+        (Json::String(text), []) => drop(found.insert(text.clone())),
+        (Json::Null | Json::Object(_), _) | (_, [_, ..]) => {}
+        (value, []) => drop(found.insert(value.to_string())),
+    }
+}
+
+fn values(row: &Json, name: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    collect(row, &name.split('.').collect::<Vec<_>>(), &mut found);
+    found
+}
+
+/// The ends of the connection of a row, whichever of them sent.
+fn connection(row: &Json) -> String {
+    let end = |ip: &str, port: &str| format!("{} {}", row[ip], row[port]);
+    let mut ends = [end("src_ip", "src_port"), end("dest_ip", "dest_port")];
+    ends.sort();
+    ends.join(" ")
+}
+
+/// Collects the values of rows of JSON. `names`: the names of a value in a row.
+fn said(rows: &str, protocol: &Protocol, names: impl Fn(&Json, &Value) -> &'static [&'static str]) -> Said {
+    let mut said = Said::new();
+    for row in rows.lines().map(|row| serde_json::from_str::<Json>(row).unwrap()) {
+        for value in protocol.values {
+            let found: BTreeSet<_> = names(&row, value).iter().flat_map(|name| values(&row, name)).collect();
+            if !found.is_empty() {
+                said.entry((connection(&row), value.alert[0])).or_default().extend(found);
+            }
+        }
+    }
+    said
+}
+
+fn records(protocol: &Protocol, link: u16, pieces: &[Piece]) -> Said {
+    let mut all = Said::new();
+    for maker in protocol.makers {
+        let params: &[(&str, &str)] = if maker.name == "tcp" { &[("checksum", "no")] } else { &[] };
+        let chain = Chain::pieces(Type::Frame, Some(link), pieces.to_vec()).then(&decap::KIND, &[]).then(maker, params);
+        let rows = chain.then(protocol.kind, &[]).then(&json::KIND, &[]).run().stdout;
+        let has = |row: &Json, (field, text): (&str, &str)| values(row, field).contains(text);
+        let names = |row: &Json, value: &Value| match value.only {
+            Some(only) if !has(row, only) => &[][..],
+            _ => value.record,
+        };
+        for (place, found) in said(&rows, protocol, names) {
+            all.entry(place).or_default().extend(found);
+        }
+    }
+    all
+}
+
+fn alerts(protocol: &Protocol, rules_file: &Path, link: u16, pieces: &[Piece]) -> Said {
+    let chain = Chain::pieces(Type::Frame, Some(link), pieces.to_vec());
+    let rows = chain.then(&rules::KIND, &[("file", rules_file.to_str().unwrap())]).then(&json::KIND, &[]).run().stdout;
+    said(&rows, protocol, |_, value| value.alert)
+}
+
+/// The values of which different things are said, by protocol and name in alerts, each with an example.
+type Differing = BTreeMap<(&'static str, &'static str), String>;
+
+/// Compares what is said of a capture and of its variants at every `step`-th packet.
+fn compare(protocol: &Protocol, rules_file: &Path, file: &Path, step: usize, differing: &mut Differing) {
+    let Some(capture) = Capture::read(file) else { return };
+    let link = capture.link.0;
+    for (at, (what, pieces)) in capture.variants(step).into_iter().enumerate() {
+        let (records, alerts) = (records(protocol, link, &pieces), alerts(protocol, rules_file, link, &pieces));
+        if at == 0 && records.is_empty() && alerts.is_empty() {
+            return;
+        }
+        for place in records.keys().chain(alerts.keys()) {
+            let (record, alert) = (records.get(place), alerts.get(place));
+            if record != alert {
+                differing.entry((protocol.name, place.1)).or_insert_with(|| {
+                    let (name, ends) = (file.file_name().unwrap().display(), &place.0);
+                    format!("{name} {what}, {ends}:\n    record {record:?}\n    alert  {alert:?}")
+                });
+            }
+        }
+    }
+}
+
+/// Writes a file with the rules of a protocol.
+fn write_rules(protocol: &Protocol, folder: &Path) -> PathBuf {
+    let file = folder.join(protocol.name);
+    let rule = |(sid, options)| format!("alert {} any any -> any any ({options} sid:{sid};)\n", protocol.name);
+    std::fs::write(&file, (1..).zip(protocol.rules).map(rule).collect::<String>()).unwrap();
+    file
+}
+
+/// Fails for a value that differs and is not in the list, and for one in the list that `must_differ` and does not.
+fn check(differing: &Differing, must_differ: impl Fn(&Contradiction) -> bool) {
+    let mut wrong = Vec::new();
+    for ((protocol, value), example) in differing {
+        if !CONTRADICTIONS.iter().any(|it| it.protocol == *protocol && it.values.contains(value)) {
+            wrong.push(format!("{protocol} {value}: {example}"));
+        }
+    }
+    for Contradiction { protocol, values, why, .. } in CONTRADICTIONS.iter().filter(|it| must_differ(it)) {
+        for value in values.iter().filter(|value| !differing.contains_key(&(*protocol, **value))) {
+            wrong.push(format!("{protocol} {value} agrees now; remove the entry ({why})"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn records_and_alerts_of_bundled_captures_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures");
+    let mut differing = Differing::new();
+    for protocol in PROTOCOLS {
+        let rules_file = write_rules(protocol, folder.path());
+        for (name, step) in protocol.captures {
+            compare(protocol, &rules_file, &bundled.join(name), *step, &mut differing);
+        }
+    }
+    check(&differing, |it| !it.is_shared);
+}
+
+#[test]
+fn records_and_alerts_of_shared_captures_agree() {
+    /// Larger captures are not read.
+    const CAPTURE_BYTES: u64 = 12_000;
+    /// Variants are made at about so many packets of a capture.
+    const PACKETS: usize = 3;
+    let Some(shared) = shared_captures::folder() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut differing = Differing::new();
+    let rules: Vec<_> = PROTOCOLS.iter().map(|protocol| (protocol, write_rules(protocol, folder.path()))).collect();
+    for file in shared_captures::sorted(&shared.join("captures")) {
+        if file.metadata().unwrap().len() <= CAPTURE_BYTES {
+            for (protocol, rules_file) in &rules {
+                let packets = Capture::read(&file).map_or(0, |capture| capture.pieces.len());
+                compare(protocol, rules_file, &file, packets / PACKETS + 1, &mut differing);
+            }
+        }
+    }
+    check(&differing, |it| it.is_shared);
+}
