@@ -14,7 +14,6 @@ mod machine_paths;
 mod opening;
 mod permissions;
 mod plain;
-mod rooms;
 mod unsafe_code;
 mod walks;
 mod white_space;
@@ -58,7 +57,6 @@ const CHECKS: &[Check] = &[
     arrows::check,
     unsafe_code::check,
     filters::check,
-    rooms::check,
     length::check,
     words::check,
     opening::check,

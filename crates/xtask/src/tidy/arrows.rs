@@ -70,7 +70,7 @@ mod tests {
     use crate::workspace::{Arrow, Workspace};
 
     fn check_rows(rows: &str, crates: &[(&str, &[(&str, bool)])], expected: &[&str]) {
-        let table = format!("## Who may depend on whom\n| crate | may use | unsafe |\n|-|-|-|\n{rows}");
+        let table = format!("## Rooms\n| crate | contents | may use | unsafe |\n|-|-|-|-|\n{rows}");
         let manifest = "[package]\nname = \"c\"\n[dependencies]\nbb = \"1\"\nb.workspace = true\n";
         let packages = crates.iter().map(|(name, arrows)| Package {
             name: name.to_string(),
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn the_table_and_the_crates_agree() {
-        let table = "| b | - | no |\n| c | b | no |\n";
+        let table = "| b | x | - | no |\n| c | x | b | no |\n";
         check_rows(table, &[("b", &[]), ("c", &[("b", false), ("b", true), ("testkit", true)])], &[]);
         check_rows(
-            "| b | - | no |\n| c | - | no |\n",
+            "| b | x | - | no |\n| c | x | - | no |\n",
             &[("b", &[]), ("c", &[("b", false), ("b", false), ("b", true), ("testkit", false)])],
             &[
                 "crates/c/Cargo.toml:1: `c` may not use `testkit`; do without, or argue the arrow and add it to ARCHITECTURE.md",

@@ -1,13 +1,13 @@
-//! Reads the table in ARCHITECTURE.md with the permitted dependencies and `unsafe` of each crate, for the checks
+//! Reads the table in ARCHITECTURE.md with the contents, the permitted dependencies and `unsafe` of each crate, for the checks
 //! `arrows` and `unsafe_code`.
 
 use super::{Finding, Tree};
 use crate::markdown;
 
 pub(super) const FILE: &str = "ARCHITECTURE.md";
-pub(super) const HEADING: &str = "Who may depend on whom";
+pub(super) const HEADING: &str = "Rooms";
 /// The head of the table.
-const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
+const COLUMNS: [&str; 4] = ["crate", "contents", "may use", "unsafe"];
 
 /// The permissions of one crate. A row may name several crates.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,10 +33,13 @@ pub(super) fn read(tree: &Tree) -> Result<Vec<Permission>, Vec<Finding>> {
     }
     let (mut permissions, mut findings) = (Vec::<Permission>::new(), Vec::new());
     for row in rows {
-        let [names, may_use, unsafe_code] = &row.cells[..] else {
-            findings.extend(one(row.line, format!("this row has {} cells; give it three", row.cells.len())));
+        let [names, contents, may_use, unsafe_code] = &row.cells[..] else {
+            findings.extend(one(row.line, format!("this row has {} cells; give it four", row.cells.len())));
             continue;
         };
+        if contents.is_empty() {
+            findings.extend(one(row.line, "this row has no contents; say what the crate is for".into()));
+        }
         let may_be_unsafe = match unsafe_code.as_str() {
             "yes" => true,
             "no" => false,
@@ -72,7 +75,7 @@ mod tests {
 
     #[test]
     fn rows_are_read() {
-        let text = "## Who may depend on whom\n\n| crate | may use | unsafe |\n|---|---|---|\n| `a` | - | yes |\n| b | `a`, c | no |\n";
+        let text = "## Rooms\n\n| crate | contents | may use | unsafe |\n|---|---|---|---|\n| `a` | x | - | yes |\n| b | y | `a`, c | no |\n";
         let row = |line, name: &str, may_use: &[&str], may_be_unsafe| Permission {
             line,
             name: name.into(),
@@ -84,14 +87,15 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said() {
-        let head = "## Who may depend on whom\n| crate | may use | unsafe |\n|---|---|---|\n";
+        let head = "## Rooms\n| crate | contents | may use | unsafe |\n|---|---|---|---|\n";
         let rows = [
-            ("# Other\n".to_string(), "ARCHITECTURE.md:1: there is no heading `## Who may depend on whom`; "),
-            ("x\n## Who may depend on whom\n".into(), "ARCHITECTURE.md:2: no table follows this heading; "),
-            ("## Who may depend on whom\n| crate | uses |\n".into(), "ARCHITECTURE.md:2: these are not the columns "),
+            ("# Other\n".to_string(), "ARCHITECTURE.md:1: there is no heading `## Rooms`; "),
+            ("x\n## Rooms\n".into(), "ARCHITECTURE.md:2: no table follows this heading; "),
+            ("## Rooms\n| crate | uses |\n".into(), "ARCHITECTURE.md:2: these are not the columns "),
             (format!("{head}| a | - |\n"), "ARCHITECTURE.md:4: this row has 2 cells; "),
-            (format!("{head}| a | - | maybe |\n"), "ARCHITECTURE.md:4: `maybe` in the column `unsafe` is neither "),
-            (format!("{head}| a | - | no |\n| a | - | no |\n"), "ARCHITECTURE.md:5: `a` has a row above; "),
+            (format!("{head}| a | x | - | maybe |\n"), "ARCHITECTURE.md:4: `maybe` in the column `unsafe` is neither "),
+            (format!("{head}| a |  | - | no |\n"), "ARCHITECTURE.md:4: this row has no contents; "),
+            (format!("{head}| a | x | - | no |\n| a | x | - | no |\n"), "ARCHITECTURE.md:5: `a` has a row above; "),
         ];
         for (text, message) in rows {
             let error = read_text(&text).unwrap_err();

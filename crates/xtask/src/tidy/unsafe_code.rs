@@ -48,7 +48,7 @@ mod tests {
 
     fn check_crate(permission: &str, root: &str, other: &str, expected: &[&str]) {
         let table =
-            format!("## Who may depend on whom\n| crate | may use | unsafe |\n|-|-|-|\n| a | - | {permission} |\n");
+            format!("## Rooms\n| crate | contents | may use | unsafe |\n|-|-|-|-|\n| a | x | - | {permission} |\n");
         let target = |kind: &str, file: &str| Target { name: "a".into(), kinds: vec![kind.into()], file: file.into() };
         let targets = vec![target("lib", "crates/a/src/lib.rs"), target("test", "crates/a/tests/t.rs")];
         let package = Package { name: "a".into(), folder: "crates/a".into(), arrows: Vec::new(), targets };

@@ -188,8 +188,8 @@ mod tests {
     use crate::files::Files;
     use crate::workspace::{Package, Workspace};
 
-    const TABLE: &str = "## Who may depend on whom\n| crate | may use | unsafe |\n|-|-|-|\n\
-                         | low | - | no |\n| mid | low | no |\n| top | mid | no |\n";
+    const TABLE: &str = "## Rooms\n| crate | contents | may use | unsafe |\n|-|-|-|-|\n\
+                         | low | x | - | no |\n| mid | x | low | no |\n| top | x | mid | no |\n";
 
     fn tree(list: &str) -> Tree {
         let files = [
