@@ -146,7 +146,7 @@ impl Dhcp {
                 // Some clients end their texts with zeros.
                 _ => {
                     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                    packet::tls::append_name(&mut self.text, &bytes[..end]);
+                    protocols::tls::append_name(&mut self.text, &bytes[..end]);
                 }
             }
             self.row.text(field, &self.text);

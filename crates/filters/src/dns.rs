@@ -1,6 +1,6 @@
 //! DNS messages as records: each message with its first question and its answers.
 //!
-//! `packet::dns` reads the message. This file finds messages in datagrams and in TCP streams, where a length precedes
+//! `protocols::dns` reads the message. This file finds messages in datagrams and in TCP streams, where a length precedes
 //! each (RFC 1035, 4.2.2). `dns/row.rs` writes the record.
 
 pub(crate) mod row;
@@ -12,7 +12,7 @@ use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::outlet::Outlet;
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
 use filter::prelude::*;
-use packet::dns::{is_plausible, split_tcp};
+use protocols::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;
 use row::{MessageRow, SCHEMA};
 

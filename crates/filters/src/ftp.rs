@@ -1,6 +1,6 @@
 //! FTP commands and their replies as records.
 //!
-//! `packet::ftp` and `packet::reply` read the lines. This file finds the client's side and matches replies to
+//! `protocols::ftp` and `protocols::reply` read the lines. This file finds the client's side and matches replies to
 //! commands. `ftp_data` reads the data connections.
 
 use crate::parts::carry::Carried;
@@ -10,8 +10,8 @@ use crate::parts::text_lines::TextLines;
 use base::limits::{FTP_COMMANDS, FTP_REPLY_LINES, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
-use packet::ftp::{self, Place};
-use packet::reply;
+use protocols::ftp::{self, Place};
+use protocols::reply;
 use std::collections::VecDeque;
 
 static SCHEMA: Schema = Schema::new(

@@ -10,7 +10,7 @@ use crate::parts::outlet::Outlet;
 use crate::parts::text_lines::TextLines;
 use base::limits::{FTP_EXPECTED, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
-use packet::{ftp, reply};
+use protocols::{ftp, reply};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 

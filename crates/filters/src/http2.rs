@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::json;
     use crate::parts::handmade::{Piece, block, facts};
-    use packet::http2::PREFACE;
+    use protocols::http2::PREFACE;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use testkit::{Chain, Outcome};

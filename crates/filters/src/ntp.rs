@@ -4,7 +4,7 @@ use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::outlet::Outlet;
 use filter::prelude::*;
-use packet::ntp::Packet;
+use protocols::ntp::Packet;
 use std::io::Write;
 use std::net::Ipv4Addr;
 
@@ -75,7 +75,7 @@ impl Filter for Ntp {
                 // RFC 5905, 7.3: letters up to stratum 1, then an address of the source.
                 (0 | 1, letters) => {
                     let end = letters.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                    packet::tls::append_name(&mut self.text, &letters[..end]);
+                    protocols::tls::append_name(&mut self.text, &letters[..end]);
                 }
                 // Writing to a Vec cannot fail.
                 (_, bytes) => write!(self.text, "{}", Ipv4Addr::from(bytes)).unwrap_or_default(),

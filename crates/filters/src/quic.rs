@@ -1,6 +1,6 @@
 //! TLS hellos out of the first packets of QUIC, as records: the host that a client asks for.
 //!
-//! `packet::quic` reads packets, `quic/keys.rs` decrypts them. This file collects a flow's hello until it is complete,
+//! `protocols::quic` reads packets, `quic/keys.rs` decrypts them. This file collects a flow's hello until it is complete,
 //! and makes the record. Later packets use keys that only the peers have.
 
 pub(crate) mod keys;
@@ -14,9 +14,9 @@ use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use filter::record::list_push;
 use keys::{Keys, Side};
-use packet::fingerprint::{self, Transport};
-use packet::quic::{Crypto, Initial, VERSION_2, Version};
-use packet::tls::{self, ClientHello, HELLO_LIMIT};
+use protocols::fingerprint::{self, Transport};
+use protocols::quic::{Crypto, Initial, VERSION_2, Version};
+use protocols::tls::{self, ClientHello, HELLO_LIMIT};
 use std::collections::VecDeque;
 use std::io::Write;
 

@@ -1,6 +1,6 @@
 //! SIP messages as records.
 //!
-//! `packet::sip` reads heads. This file finds messages in datagrams and in TCP streams, where each head tells the
+//! `protocols::sip` reads heads. This file finds messages in datagrams and in TCP streams, where each head tells the
 //! length of its body. Bodies are skipped.
 
 use crate::parts::carry::Carried;
@@ -10,7 +10,7 @@ use base::limits::{SIP_BUFFERED_BYTES, SIP_HEAD_BYTES};
 use filter::prelude::*;
 use memchr::memchr_iter;
 use packet::frame::protocol;
-use packet::sip::{self, Head, Start};
+use protocols::sip::{self, Head, Start};
 
 static SCHEMA: Schema = Schema::new(
     "sip",

@@ -1,6 +1,6 @@
 //! Mails out of SMTP: one message for each, with a record of its sender and receivers.
 //!
-//! `packet::smtp` reads commands. This file finds the client's side, the beginning and end of each mail, and whether
+//! `protocols::smtp` reads commands. This file finds the client's side, the beginning and end of each mail, and whether
 //! it was refused. What comes before the server has replied to the announcement of a mail is copied, and read when the
 //! reply came: behind a refusal it is commands. The rest of a mail is not copied, and stuffed dots are left out. The
 //! contents of mails are not read.
@@ -19,8 +19,8 @@ use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
 use dots::Dots;
 use filter::prelude::*;
 use filter::record::list_push;
-use packet::reply;
-use packet::smtp::{Command, command};
+use protocols::reply;
+use protocols::smtp::{Command, command};
 
 static SCHEMA: Schema = Schema::new(
     "smtp",

@@ -1,6 +1,6 @@
 //! The unencrypted openings of both sides of SSH, as a record of the connection.
 //!
-//! `packet::ssh` reads the openings. This file keeps them until both sides are complete, and makes the record. Later
+//! `protocols::ssh` reads the openings. This file keeps them until both sides are complete, and makes the record. Later
 //! bytes are not read.
 
 use crate::parts::carry::Carried;
@@ -9,7 +9,7 @@ use crate::parts::fingerprint::append_md5;
 use crate::parts::outlet::Outlet;
 use base::limits::SSH_BUFFERED_BYTES;
 use filter::prelude::*;
-use packet::ssh::{self, Identification, Offer, Stop};
+use protocols::ssh::{self, Identification, Offer, Stop};
 
 static SCHEMA: Schema = Schema::new(
     "ssh",
@@ -263,7 +263,7 @@ impl Ssh {
             let Side::Said(mut said) = std::mem::replace(side, Side::Other) else { continue };
             for (name, value) in [(protocol, &said.protocol), (software, &said.software)] {
                 self.text.clear();
-                packet::tls::append_name(&mut self.text, value);
+                protocols::tls::append_name(&mut self.text, value);
                 self.row.text(name, &self.text);
             }
             if !said.hassh.is_empty() {
@@ -271,7 +271,7 @@ impl Ssh {
                 append_md5(&mut self.text, &said.hassh);
                 self.row.text(hash, &self.text);
                 self.text.clear();
-                packet::tls::append_name(&mut self.text, &said.hassh);
+                protocols::tls::append_name(&mut self.text, &said.hassh);
                 self.row.text(string, &self.text);
             }
             self.forget(&mut said);

@@ -1,6 +1,6 @@
 //! TLS hellos and certificates as records: the host that a client asks for, the server's choices, and its certificate.
 //!
-//! `packet::tls` reads a hello. This file finds it in a stream, at the start or after the plain text of STARTTLS or a
+//! `protocols::tls` reads a hello. This file finds it in a stream, at the start or after the plain text of STARTTLS or a
 //! proxy, and makes the records. After the hello only the message with certificates is read.
 
 use crate::parts::carry::Carried;
@@ -11,9 +11,9 @@ use crate::parts::proxy::{Proxy, Read};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
-use packet::fingerprint::{self, Transport};
-use packet::tls::{self, ClientHello, Hello, ServerHello, Stop};
-use packet::x509::{AlternativeName, Certificate, Chain};
+use protocols::fingerprint::{self, Transport};
+use protocols::tls::{self, ClientHello, Hello, ServerHello, Stop};
+use protocols::x509::{AlternativeName, Certificate, Chain};
 use std::io::Write;
 
 static SCHEMA: Schema = Schema::new(

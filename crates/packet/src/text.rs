@@ -4,7 +4,7 @@
 /// recovered. A space is not escaped, unlike in master files: service names contain spaces (RFC 6763, 4.1.1), and
 /// tshark and Suricata print them so.
 #[inline]
-pub(crate) fn append_escaped(out: &mut Vec<u8>, byte: u8) {
+pub fn append_escaped(out: &mut Vec<u8>, byte: u8) {
     match byte {
         b'\\' => out.extend_from_slice(b"\\\\"),
         0x20..=0x7e => out.push(byte),
@@ -20,7 +20,8 @@ pub struct Strings<'a> {
 }
 
 impl<'a> Strings<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+    /// The strings in `bytes`, from the first length byte on.
+    pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 }

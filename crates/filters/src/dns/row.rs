@@ -5,7 +5,7 @@ use crate::parts::json_text;
 use base::limits::{DNS_RDATA_BYTES, DNS_ROWS};
 use filter::prelude::*;
 use filter::record::list_push;
-use packet::dns::{Data, Fault, Message, Name, Section, response_code_name, type_name};
+use protocols::dns::{Data, Fault, Message, Name, Section, response_code_name, type_name};
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -248,7 +248,7 @@ fn append_name(out: &mut Vec<u8>, name: Name<'_>) -> Result<(), Fault> {
         if out.len() > start {
             out.push(b'.');
         }
-        packet::tls::append_name(out, label);
+        protocols::tls::append_name(out, label);
     }
     if out.len() == start {
         out.push(b'.');
@@ -286,7 +286,7 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
         }
         Data::Caa { flags, tag, value } => {
             print(out, format_args!("{flags} "));
-            packet::tls::append_name(out, tag);
+            protocols::tls::append_name(out, tag);
             append_quoted(out, value);
         }
         Data::Service { priority, target, params } => {
@@ -314,7 +314,7 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
 /// Appends a space and a quoted text.
 fn append_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(b" \"");
-    packet::tls::append_name(out, text);
+    protocols::tls::append_name(out, text);
     out.push(b'"');
 }
 
@@ -352,7 +352,7 @@ fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
             while let Some((length, behind)) = rest.split_first() {
                 let (name, behind) = behind.split_at_checked(usize::from(*length)).unwrap_or((behind, &[]));
                 item(out, format_args!(""));
-                packet::tls::append_name(out, name);
+                protocols::tls::append_name(out, name);
                 rest = behind;
             }
         }
@@ -363,7 +363,7 @@ fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
         6 => {
             value.as_chunks::<16>().0.iter().for_each(|sixteen| item(out, format_args!("{}", Ipv6Addr::from(*sixteen))))
         }
-        7 => packet::tls::append_name(out, value),
+        7 => protocols::tls::append_name(out, value),
         _ => json_text::hex(out, &value[..value.len().min(DNS_RDATA_BYTES)]),
     }
 }

@@ -16,7 +16,7 @@ use super::row::{Notes, give_row};
 use super::start::StartLine;
 use base::limits::{HTTP_TURN_BLOCKS, HTTP2_HEAD_BYTES, HTTP2_STREAMS};
 use filter::prelude::*;
-use packet::http2::{Header, PREFACE, flag, kind};
+use protocols::http2::{Header, PREFACE, flag, kind};
 use std::collections::BTreeMap;
 use table::{HeadText, Table};
 

@@ -4,9 +4,9 @@
 use crate::parts::frame_line::say;
 use crate::parts::printable::word;
 use packet::Flow;
-use packet::dns::{Message, is_plausible, type_name};
+use protocols::dns::{Message, is_plausible, type_name};
 use packet::frame::{Frame, protocol};
-use packet::tls::{Hello, hello};
+use protocols::tls::{Hello, hello};
 
 /// Ports of DNS, multicast DNS and LLMNR.
 const DNS_PORTS: [u16; 3] = [53, 5353, 5355];

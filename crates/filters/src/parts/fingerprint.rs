@@ -2,7 +2,7 @@
 
 use crate::parts::json_text;
 use md5::{Digest, Md5};
-use packet::fingerprint::Ja4;
+use protocols::fingerprint::Ja4;
 use sha1::Sha1;
 use sha2::Sha256;
 

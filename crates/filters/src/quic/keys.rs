@@ -7,7 +7,7 @@ use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::aes::cipher::BlockEncrypt;
 use aes_gcm::{Aes128Gcm, Tag};
 use hkdf::Hkdf;
-use packet::quic::{Initial, Version};
+use protocols::quic::{Initial, Version};
 use sha2::Sha256;
 
 /// The authentication tag behind the contents.

@@ -386,7 +386,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
     }
     if to_server {
-        try_one(App::Http2, begins(bytes, &[packet::http2::PREFACE], false));
+        try_one(App::Http2, begins(bytes, &[protocols::http2::PREFACE], false));
     } else if http2::is_settings(bytes) {
         try_one(App::Http2, Says::Is(App::Http2));
     }
@@ -430,7 +430,7 @@ pub(super) fn sender(bytes: &[u8]) -> Option<u8> {
     if begins_with(&[b"HTTP/1.", b"220 ", b"220-"], false) {
         return Some(1);
     }
-    let is_request = begins_with(METHODS, false) || begins_with(&[packet::http2::PREFACE], false);
+    let is_request = begins_with(METHODS, false) || begins_with(&[protocols::http2::PREFACE], false);
     (is_request || begins_with(&[b"EHLO ", b"HELO "], true)).then_some(0)
 }
 
@@ -460,25 +460,25 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if super::quic::begins(payload) {
         return App::Quic;
     }
-    if port(53) && dns::looks_like(payload) || !port(5355) && packet::dns::is_plausible(payload, wire_len) {
+    if port(53) && dns::looks_like(payload) || !port(5355) && protocols::dns::is_plausible(payload, wire_len) {
         return App::Dns;
     }
     if port(5355) && dns::looks_like(payload) {
         return App::Llmnr;
     }
-    if packet::sip::head(payload).is_some() {
+    if protocols::sip::head(payload).is_some() {
         return App::Sip;
     }
     if (port(161) || port(162)) && small::is_snmp(payload) {
         return App::Snmp;
     }
-    if packet::dcerpc::Datagram::parse(payload).is_some() {
+    if protocols::dcerpc::Datagram::parse(payload).is_some() {
         return App::Dcerpc;
     }
     if port(88) && small::is_krb5(payload) {
         return App::Krb5;
     }
-    if (port(500) || port(4500)) && packet::ike::Message::parse(payload).is_some() {
+    if (port(500) || port(4500)) && protocols::ike::Message::parse(payload).is_some() {
         return App::Ike;
     }
     if (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63]) {

@@ -3,7 +3,7 @@
 
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
-use packet::dcerpc::{Body, Datagram, FIRST, Header, Interface, LAST, kind};
+use protocols::dcerpc::{Body, Datagram, FIRST, Header, Interface, LAST, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 

@@ -1,7 +1,7 @@
 //! DNS for rules: each message is a transaction. Over TCP each message follows its length.
 
 use super::transactions::Transactions;
-use packet::dns::{Message, Name, Section};
+use protocols::dns::{Message, Name, Section};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
@@ -31,7 +31,7 @@ impl Stream {
         let waiting = &mut self.waiting[side];
         waiting.extend_from_slice(bytes);
         let mut from = 0;
-        while let Ok((one, rest)) = packet::dns::split_tcp(&waiting[from..]) {
+        while let Ok((one, rest)) = protocols::dns::split_tcp(&waiting[from..]) {
             message(self.app, one, to_server, to);
             from = waiting.len() - rest.len();
         }
@@ -142,7 +142,7 @@ fn fill(one: &mut Transaction, app: App, message: &Message<'_>, bytes: &[u8], re
             if record.section == Section::Answer {
                 one.put_number(Number::DNS_RRTYPE, request, record.kind.into());
             }
-            if let packet::dns::Data::Name(name) = record.data {
+            if let protocols::dns::Data::Name(name) = record.data {
                 put_name(one, &mut text, name, false, &[names.response]);
             }
         }

@@ -5,8 +5,8 @@ use super::transfers::{self, Transfer};
 use crate::parts::carry::Carried;
 use crate::parts::text_lines::TextLines;
 use base::limits::{RULES_BODY_BYTES, TEXT_LINE_BYTES};
-use packet::ftp::{extended_place, place};
-use packet::reply;
+use protocols::ftp::{extended_place, place};
+use protocols::reply;
 use rules::names::{App, Buffer, Number};
 use std::net::IpAddr;
 

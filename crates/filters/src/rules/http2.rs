@@ -10,7 +10,7 @@ use crate::http::coded::Coded;
 use crate::http::two::table::{FieldText, Table};
 use base::limits::{HTTP2_HEAD_BYTES, RULES_BODY_BYTES, RULES_TRANSACTIONS};
 use head::{put_head, sizes};
-use packet::http2::{Header, PREFACE, flag, kind};
+use protocols::http2::{Header, PREFACE, flag, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, HTTP2_ERRORS, Number};
 use std::collections::BTreeMap;

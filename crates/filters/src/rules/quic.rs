@@ -5,10 +5,10 @@ use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_ja4, append_md5};
 use crate::quic::keys::{Keys, Side};
 use base::limits::QUIC_PIECES;
-use packet::fingerprint::{Transport, append_ja3, ja4};
-use packet::gquic::Long;
-use packet::quic::{Crypto, Initial};
-use packet::tls::{ClientHello, HELLO_LIMIT};
+use protocols::fingerprint::{Transport, append_ja3, ja4};
+use protocols::gquic::Long;
+use protocols::quic::{Crypto, Initial};
+use protocols::tls::{ClientHello, HELLO_LIMIT};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 

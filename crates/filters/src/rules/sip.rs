@@ -3,7 +3,7 @@
 use super::application::Says;
 use super::transactions::Transactions;
 use base::limits::SIP_HEAD_BYTES;
-use packet::sip::{Head, Start, head, may_begin};
+use protocols::sip::{Head, Start, head, may_begin};
 use rules::names::{App, Buffer};
 
 #[derive(Debug, Default)]

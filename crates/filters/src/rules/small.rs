@@ -3,8 +3,8 @@
 use super::prefixed::{Length, Prefixed};
 use super::transactions::Transactions;
 use crate::parts::json_text;
-use packet::der::{Der, tag};
-use packet::ike::{Message, kind};
+use protocols::der::{Der, tag};
+use protocols::ike::{Message, kind};
 use rules::names::{App, Buffer, Number};
 
 /// Is it an SNMP message: a sequence that begins with a version?

@@ -4,7 +4,7 @@
 use super::dcerpc::Calls;
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
-use packet::smb::{Body, File, Header, PENDING, PREFIX_BYTES, prefix};
+use protocols::smb::{Body, File, Header, PENDING, PREFIX_BYTES, prefix};
 use rules::names::{App, Buffer, Number};
 use std::collections::VecDeque;
 
@@ -290,7 +290,7 @@ impl Connection {
             Some(at) => at,
             None => {
                 // The open request is unknown or unanswered: DCE/RPC messages reveal a pipe.
-                let open = match packet::dcerpc::Header::parse(data) {
+                let open = match protocols::dcerpc::Header::parse(data) {
                     Some(_) => Open::Pipe(Box::new(Calls::new(App::Smb))),
                     None => Open::File { name: Vec::new(), transaction: None, ends: [0; 2] },
                 };

@@ -10,8 +10,8 @@ use crate::parts::text_lines::TextLines;
 use crate::smtp::asked::{Asked, HELD_BYTES};
 use crate::smtp::dots::Dots;
 use base::limits::TEXT_LINE_BYTES;
-use packet::reply;
-use packet::smtp::{Command, command};
+use protocols::reply;
+use protocols::smtp::{Command, command};
 use rules::names::{App, Buffer};
 
 /// Longest command and reply line, without the line end (RFC 5321, 4.5.3.1).

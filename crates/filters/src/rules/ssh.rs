@@ -2,7 +2,7 @@
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::append_md5;
-use packet::ssh::{IDENTIFICATION_LIMIT, Offer, PACKET_LIMIT, Stop, identification, opening};
+use protocols::ssh::{IDENTIFICATION_LIMIT, Offer, PACKET_LIMIT, Stop, identification, opening};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 

@@ -519,7 +519,7 @@ fn http2_is_http() {
     let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\x10\0";
     let head = b"\0\0\x0e\x01\x05\0\0\0\x01\x82\0\x05:path\x02/a\x87\x86\x86";
     let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08\0\0\x04\x08\0\0\0\0\0\0\0\0\x09";
-    let client = [packet::http2::PREFACE, settings, head].concat();
+    let client = [protocols::http2::PREFACE, settings, head].concat();
     assert_eq!(sorted(rules, &[(true, &client), (false, settings), (true, reset)]), [1, 3, 4, 5, 5, 7, 8, 9, 10]);
     // The same after an upgrade, whose request is the first stream.
     let request = b"GET /b HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";

@@ -3,9 +3,9 @@
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
-use packet::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
-use packet::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, Stop, behind_hello, certificates, hello};
-use packet::x509::{AlternativeName, Certificate, Chain};
+use protocols::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
+use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, Stop, behind_hello, certificates, hello};
+use protocols::x509::{AlternativeName, Certificate, Chain};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 

@@ -1,8 +1,8 @@
 //! Anomalies in the unencrypted part of TLS (RFC 8446, 5.1; RFC 6520; RFC 5280), named as in `app-layer-event`:
 //! records, heartbeats, server names, certificates.
 
-use packet::der::{Der, tag};
-use packet::tls::ClientHello;
+use protocols::der::{Der, tag};
+use protocols::tls::ClientHello;
 
 /// Record types.
 const CHANGE_CIPHER: u8 = 20;

@@ -4,7 +4,7 @@
 use super::transactions::Transactions;
 use base::limits::{INFLATE_BYTES, RULES_BODY_BYTES};
 use flate2::{Decompress, FlushDecompress, Status};
-use packet::websocket::{COMPRESSED, Header};
+use protocols::websocket::{COMPRESSED, Header};
 use rules::names::{App, Buffer, Number};
 
 /// Most bytes decompressed beyond those that rules inspect: the next message refers back to them.

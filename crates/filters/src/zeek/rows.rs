@@ -295,14 +295,14 @@ pub(super) fn dns(line: &mut Line<'_>, values: Values<'_>) {
     if_some(values.number("latency_us"), |us| line.seconds("rtt", us.saturating_mul(1000)));
     if_some(values.text("dns.rrname"), |name| line.text("query", name));
     if let Some(name) = values.text("dns.rrtype") {
-        let number = str::from_utf8(name).ok().and_then(packet::dns::type_number);
+        let number = str::from_utf8(name).ok().and_then(protocols::dns::type_number);
         if_some(number, |number| line.count("qtype", number.into()));
         line.text("qtype_name", name);
     }
     let code = values.text("dns.rcode");
     if let Some(name) = code {
         let known =
-            (0..16).find(|code| packet::dns::response_code_name(*code).is_some_and(|known| known.as_bytes() == name));
+            (0..16).find(|code| protocols::dns::response_code_name(*code).is_some_and(|known| known.as_bytes() == name));
         let number = known.or_else(|| str::from_utf8(name).ok()?.parse().ok());
         if_some(number, |number| line.count("rcode", number.into()));
         line.text("rcode_name", name);

@@ -3,5 +3,4 @@
 mod any_input;
 mod files;
 mod frames;
-mod messages;
 mod shared;

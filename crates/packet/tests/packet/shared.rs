@@ -1,5 +1,5 @@
-//! The shared captures and the known facts about them, for the tests of this crate. Without them the tests are skipped,
-//! with a message.
+//! The shared captures and the known facts about them, for the tests of `packet` and `protocols`. Without them the
+//! tests are skipped, with a message.
 
 use std::path::{Path, PathBuf};
 

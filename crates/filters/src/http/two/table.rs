@@ -2,7 +2,7 @@
 //! of `http` reads.
 
 use base::limits::{HPACK_TABLE_BYTES, HTTP2_FIELDS_BYTES};
-use packet::hpack::{self, Name, Piece, STATIC_TABLE};
+use protocols::hpack::{self, Name, Piece, STATIC_TABLE};
 use std::collections::VecDeque;
 
 #[derive(Debug)]

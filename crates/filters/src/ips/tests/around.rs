@@ -241,7 +241,7 @@ fn http2_head(fields: &[(&str, &str)]) -> Vec<u8> {
 fn a_head_of_http2_that_is_too_long_does_not_pass() {
     let front = http2_head(&[(":method", "GET"), (":path", "/ok")]);
     let mut conversation = talk();
-    let first = [packet::http2::PREFACE, &http2_frame(1, 1, 1, &front)].concat();
+    let first = [protocols::http2::PREFACE, &http2_frame(1, 1, 1, &front)].concat();
     conversation.send(0, &first);
     for _ in 0..9 {
         conversation.send(0, &http2_frame(9, 0, 1, &[0; 16_000]));
@@ -260,7 +260,7 @@ fn other_streams_do_not_hide_what_passed() {
     for (kind, reason) in [(1, UNREAD), (2, "stopped by a rule"), (8, "stopped by a rule")] {
         for number in [70u8, 100] {
             let mut conversation = talk();
-            conversation.send(0, &[packet::http2::PREFACE, &http2_frame(1, 4, 1, &post)].concat());
+            conversation.send(0, &[protocols::http2::PREFACE, &http2_frame(1, 4, 1, &post)].concat());
             for stream in 0..number {
                 let contents = match kind {
                     1 => &post[..],
@@ -284,7 +284,7 @@ fn a_head_of_http2_without_body_has_no_file() {
     let request = http2_head(&[(":method", "GET"), (":path", "/x.exe")]);
     let [unmodified, whole] = ["304", "200"].map(|status| http2_head(&[(":status", status)]));
     let mut conversation = talk();
-    let first = [packet::http2::PREFACE, &http2_frame(1, 5, 1, &request), &http2_frame(1, 5, 3, &request)].concat();
+    let first = [protocols::http2::PREFACE, &http2_frame(1, 5, 1, &request), &http2_frame(1, 5, 3, &request)].concat();
     conversation.send(0, &first).send(1, &http2_frame(4, 0, 0, b"")).send(1, &http2_frame(1, 5, 1, &unmodified));
     conversation.send(1, &http2_frame(1, 4, 3, &whole)).send(1, &http2_frame(0, 0, 3, b"MZ"));
     let outcome = through(&conversation.frames, HTTP2_RULES, &[]);

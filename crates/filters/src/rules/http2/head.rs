@@ -5,7 +5,7 @@ use crate::rules::{dns, uri};
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use packet::hpack::{self, Piece};
+use protocols::hpack::{self, Piece};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 

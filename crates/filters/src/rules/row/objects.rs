@@ -8,8 +8,8 @@ use crate::parts::eve::NAME;
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
-use packet::quic::VERSION_2;
-use packet::x509::Certificate;
+use protocols::quic::VERSION_2;
+use protocols::x509::Certificate;
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 

@@ -1,6 +1,6 @@
 //! NTP time messages (RFC 5905): version, mode and clock source. Timestamps and control messages are not read.
 
-use crate::malformed::Malformed;
+use packet::malformed::Malformed;
 
 /// A message with all its fixed fields.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The fields of a certificate (RFC 5280): subject, issuer and validity. Keys and signatures are not read.
 
 use crate::der::{Der, tag};
-use crate::text::append_escaped;
+use packet::text::append_escaped;
 use std::net::IpAddr;
 
 /// A certificate.

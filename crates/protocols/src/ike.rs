@@ -1,7 +1,7 @@
 //! Messages of IKE, versions 1 (RFC 2408) and 2 (RFC 7296): their headers, and the types and bytes of payloads that
 //! are not encrypted.
 
-use crate::bytes::u32_at;
+use packet::bytes::u32_at;
 
 /// Types of payloads, in version 1 and in version 2.
 pub mod kind {

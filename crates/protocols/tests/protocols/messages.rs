@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use packet::dns::{self, Data, Message};
+use protocols::dns::{self, Data, Message};
 use packet::frame;
-use packet::tls::{self, Hello, Stop};
+use protocols::tls::{self, Hello, Stop};
 use serde_json::Value;
 
 use crate::shared::{Capture, captures};

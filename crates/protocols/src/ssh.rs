@@ -4,7 +4,7 @@
 //! [`opening`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
 //! more it needs.
 
-use crate::bytes::u32_at;
+use packet::bytes::u32_at;
 
 /// Longest identification line, with its end: 255 bytes in RFC 4253, 4.2, but OpenSSH accepts this many.
 pub const IDENTIFICATION_LIMIT: usize = 8192;

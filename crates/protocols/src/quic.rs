@@ -1,7 +1,7 @@
 //! Initial packets of QUIC (RFC 9000, 17.2.2; RFC 9369): their plain headers, and their frames after decryption.
 //! Decryption is elsewhere: the keys follow from the packets (RFC 9001, 5.2), but need ciphers.
 
-use crate::bytes::u32_at;
+use packet::bytes::u32_at;
 
 /// A version with readable Initial packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

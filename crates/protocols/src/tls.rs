@@ -4,9 +4,9 @@
 //! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
 //! more it needs. A hello in one record is read in place; a hello spread over several is copied together.
 
-use crate::bytes::{chunk_at, u16_at};
-pub use crate::text::Strings;
-use crate::text::append_escaped;
+use packet::bytes::{chunk_at, u16_at};
+pub use packet::text::Strings;
+use packet::text::append_escaped;
 
 /// Longest hello. Post-quantum key shares take a few KiB; OpenSSL stops at twice this.
 pub const HELLO_LIMIT: usize = 65_536;

@@ -8,9 +8,9 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::bytes::{chunk_at, u16_at, u32_at};
-pub use crate::text::Strings;
-use crate::text::append_escaped;
+use packet::bytes::{chunk_at, u16_at, u32_at};
+pub use packet::text::Strings;
+use packet::text::append_escaped;
 
 /// Ports on which a payload may be DNS, multicast DNS or LLMNR. Check it with [`is_plausible`].
 pub const PORTS: [u16; 3] = [53, 5353, 5355];

@@ -1,0 +1,32 @@
+//! Protocols of applications, above TCP and UDP: one file per protocol, each a pure function of its bytes. No I/O, no
+//! clock, and no allocation per message. The crate `packet` reads what is below.
+//!
+//! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
+//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   certificates, in the encoding [`der`].
+//! - Lines of text: [`smtp`], [`ftp`], and [`reply`] for both.
+//!
+//! Any input gives a result or an error value. No code here panics, loops without bound, or lets its input decide how
+//! much to allocate.
+
+#![forbid(unsafe_code)]
+
+pub mod dcerpc;
+pub mod der;
+pub mod dns;
+pub mod fingerprint;
+pub mod ftp;
+pub mod gquic;
+pub mod hpack;
+pub mod http2;
+pub mod ike;
+pub mod ntp;
+pub mod quic;
+pub mod reply;
+pub mod sip;
+pub mod smb;
+pub mod smtp;
+pub mod ssh;
+pub mod tls;
+pub mod websocket;
+pub mod x509;
