@@ -7,13 +7,13 @@ pub(crate) mod row;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::carry::Carried;
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::outlet::Outlet;
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
 use filter::prelude::*;
-use protocols::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;
+use protocols::carry::Carried;
+use protocols::dns::{is_plausible, split_tcp};
 use row::{MessageRow, SCHEMA};
 
 /// What `dns` is.

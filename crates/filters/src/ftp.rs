@@ -3,15 +3,15 @@
 //! `protocols::ftp` and `protocols::reply` read the lines. This file finds the client's side and matches replies to
 //! commands. `ftp_data` reads the data connections.
 
-use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
-use crate::parts::text_lines::TextLines;
 use base::limits::{FTP_COMMANDS, FTP_REPLY_LINES, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
+use protocols::carry::Carried;
 use protocols::ftp::{self, Place};
 use protocols::reply;
+use protocols::text_lines::TextLines;
 use std::collections::VecDeque;
 
 static SCHEMA: Schema = Schema::new(

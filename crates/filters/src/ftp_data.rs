@@ -3,13 +3,13 @@
 //! Control connections announce the addresses of data connections and the commands that use them. One copy of the
 //! filter sees all connections, because a data connection is matched across connections.
 
-use crate::parts::carry::Carried;
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
-use crate::parts::text_lines::TextLines;
 use base::limits::{FTP_EXPECTED, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
+use protocols::carry::Carried;
+use protocols::text_lines::TextLines;
 use protocols::{ftp, reply};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -42,8 +42,8 @@ mod tests {
     use super::*;
     use crate::json;
     use crate::parts::handmade::{Piece, block, facts};
-    use protocols::http2::PREFACE;
     use proptest::prelude::*;
+    use protocols::http2::PREFACE;
     use serde_json::{Value, json};
     use testkit::{Chain, Outcome};
 

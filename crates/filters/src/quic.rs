@@ -5,7 +5,6 @@
 
 pub(crate) mod keys;
 
-use crate::parts::carry::Carried;
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5};
@@ -14,6 +13,7 @@ use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use filter::record::list_push;
 use keys::{Keys, Side};
+use protocols::carry::Carried;
 use protocols::fingerprint::{self, Transport};
 use protocols::quic::{Crypto, Initial, VERSION_2, Version};
 use protocols::tls::{self, ClientHello, HELLO_LIMIT};

@@ -3,13 +3,13 @@
 //! `protocols::sip` reads heads. This file finds messages in datagrams and in TCP streams, where each head tells the
 //! length of its body. Bodies are skipped.
 
-use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use base::limits::{SIP_BUFFERED_BYTES, SIP_HEAD_BYTES};
 use filter::prelude::*;
 use memchr::memchr_iter;
 use packet::frame::protocol;
+use protocols::carry::Carried;
 use protocols::sip::{self, Head, Start};
 
 static SCHEMA: Schema = Schema::new(

@@ -10,17 +10,17 @@ pub(crate) mod dots;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
-use crate::parts::text_lines::TextLines;
 use asked::{Asked, GO_ON, REPLAYED_BYTES};
 use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
 use dots::Dots;
 use filter::prelude::*;
 use filter::record::list_push;
+use protocols::carry::Carried;
 use protocols::reply;
 use protocols::smtp::{Command, command};
+use protocols::text_lines::TextLines;
 
 static SCHEMA: Schema = Schema::new(
     "smtp",

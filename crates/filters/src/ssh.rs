@@ -3,12 +3,12 @@
 //! `protocols::ssh` reads the openings. This file keeps them until both sides are complete, and makes the record. Later
 //! bytes are not read.
 
-use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::fingerprint::append_md5;
 use crate::parts::outlet::Outlet;
 use base::limits::SSH_BUFFERED_BYTES;
 use filter::prelude::*;
+use protocols::carry::Carried;
 use protocols::ssh::{self, Identification, Offer, Stop};
 
 static SCHEMA: Schema = Schema::new(

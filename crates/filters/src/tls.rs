@@ -3,7 +3,6 @@
 //! `protocols::tls` reads a hello. This file finds it in a stream, at the start or after the plain text of STARTTLS or a
 //! proxy, and makes the records. After the hello only the message with certificates is read.
 
-use crate::parts::carry::Carried;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use crate::parts::outlet::Outlet;
@@ -11,6 +10,7 @@ use crate::parts::proxy::{Proxy, Read};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
+use protocols::carry::Carried;
 use protocols::fingerprint::{self, Transport};
 use protocols::tls::{self, ClientHello, Hello, ServerHello, Stop};
 use protocols::x509::{AlternativeName, Certificate, Chain};

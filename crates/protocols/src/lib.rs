@@ -4,13 +4,14 @@
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates, in the encoding [`der`].
-//! - Lines of text: [`smtp`], [`ftp`], and [`reply`] for both.
+//! - Lines of text: [`smtp`], [`ftp`], and [`reply`] and [`text_lines`] for both. [`carry`] counts what is kept.
 //!
 //! Any input gives a result or an error value. No code here panics, loops without bound, or lets its input decide how
 //! much to allocate.
 
 #![forbid(unsafe_code)]
 
+pub mod carry;
 pub mod dcerpc;
 pub mod der;
 pub mod dns;
@@ -27,6 +28,7 @@ pub mod sip;
 pub mod smb;
 pub mod smtp;
 pub mod ssh;
+pub mod text_lines;
 pub mod tls;
 pub mod websocket;
 pub mod x509;

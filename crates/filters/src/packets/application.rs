@@ -4,8 +4,8 @@
 use crate::parts::frame_line::say;
 use crate::parts::printable::word;
 use packet::Flow;
-use protocols::dns::{Message, is_plausible, type_name};
 use packet::frame::{Frame, protocol};
+use protocols::dns::{Message, is_plausible, type_name};
 use protocols::tls::{Hello, hello};
 
 /// Ports of DNS, multicast DNS and LLMNR.

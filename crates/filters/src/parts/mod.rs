@@ -1,7 +1,6 @@
 //! Pieces that several filters share. They are not filters themselves.
 
 pub(crate) mod addresses;
-pub(crate) mod carry;
 pub(crate) mod class_table;
 pub(crate) mod client;
 pub(crate) mod edit;
@@ -40,6 +39,5 @@ pub(crate) mod sending;
 pub(crate) mod services;
 pub(crate) mod system;
 pub(crate) mod target;
-pub(crate) mod text_lines;
 pub(crate) mod transport;
 pub(crate) mod version;

@@ -2,11 +2,11 @@
 
 use super::transactions::Transactions;
 use super::transfers::{self, Transfer};
-use crate::parts::carry::Carried;
-use crate::parts::text_lines::TextLines;
 use base::limits::{RULES_BODY_BYTES, TEXT_LINE_BYTES};
+use protocols::carry::Carried;
 use protocols::ftp::{extended_place, place};
 use protocols::reply;
+use protocols::text_lines::TextLines;
 use rules::names::{App, Buffer, Number};
 use std::net::IpAddr;
 

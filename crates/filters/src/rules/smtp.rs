@@ -5,13 +5,13 @@
 
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
-use crate::parts::carry::Carried;
-use crate::parts::text_lines::TextLines;
 use crate::smtp::asked::{Asked, HELD_BYTES};
 use crate::smtp::dots::Dots;
 use base::limits::TEXT_LINE_BYTES;
+use protocols::carry::Carried;
 use protocols::reply;
 use protocols::smtp::{Command, command};
+use protocols::text_lines::TextLines;
 use rules::names::{App, Buffer};
 
 /// Longest command and reply line, without the line end (RFC 5321, 4.5.3.1).

@@ -301,8 +301,8 @@ pub(super) fn dns(line: &mut Line<'_>, values: Values<'_>) {
     }
     let code = values.text("dns.rcode");
     if let Some(name) = code {
-        let known =
-            (0..16).find(|code| protocols::dns::response_code_name(*code).is_some_and(|known| known.as_bytes() == name));
+        let known = (0..16)
+            .find(|code| protocols::dns::response_code_name(*code).is_some_and(|known| known.as_bytes() == name));
         let number = known.or_else(|| str::from_utf8(name).ok()?.parse().ok());
         if_some(number, |number| line.count("rcode", number.into()));
         line.text("rcode_name", name);

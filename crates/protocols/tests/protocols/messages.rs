@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use protocols::dns::{self, Data, Message};
 use packet::frame;
+use protocols::dns::{self, Data, Message};
 use protocols::tls::{self, Hello, Stop};
 use serde_json::Value;
 

@@ -3,24 +3,25 @@
 
 /// Counts the bytes that one filter keeps of all streams.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub struct Carried {
     bytes: usize,
     limit: usize,
 }
 
 impl Carried {
     /// `limit`: maximum bytes.
-    pub(crate) const fn new(limit: usize) -> Carried {
+    pub const fn new(limit: usize) -> Carried {
         Carried { bytes: 0, limit }
     }
 
-    pub(crate) const fn bytes(&self) -> usize {
+    /// Bytes that are kept now.
+    pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Appends a copy of `bytes` to the part of one stream; `false` if the limit of all streams is reached.
     #[must_use]
-    pub(crate) fn keep(&mut self, part: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    pub fn keep(&mut self, part: &mut Vec<u8>, bytes: &[u8]) -> bool {
         if self.bytes + bytes.len() > self.limit {
             return false;
         }
@@ -30,7 +31,7 @@ impl Carried {
     }
 
     /// Frees the part of one stream.
-    pub(crate) fn clear(&mut self, part: &mut Vec<u8>) {
+    pub fn clear(&mut self, part: &mut Vec<u8>) {
         self.bytes -= part.len();
         *part = Vec::new();
     }

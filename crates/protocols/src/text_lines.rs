@@ -1,11 +1,12 @@
 //! Splits a text stream into lines, also across blocks. For SMTP and FTP.
 
-use crate::parts::carry::Carried;
+use crate::carry::Carried;
 use base::limits::TEXT_LINE_BYTES;
 use memchr::memchr;
 
+/// The lines of one side.
 #[derive(Debug, Default)]
-pub(crate) struct TextLines {
+pub struct TextLines {
     /// The beginning of a line that continues in the next block.
     part: Vec<u8>,
     /// Skip to the end of the line: bytes are missing, or there was no room to keep them.
@@ -15,7 +16,7 @@ pub(crate) struct TextLines {
 impl TextLines {
     /// Takes the next line from `rest`, without its line end, cut to 4 KiB. `None`: `rest` is used up; the partial line
     /// is kept. `whole` is scratch space for a line that spans blocks.
-    pub(crate) fn next<'a, 'b: 'a>(
+    pub fn next<'a, 'b: 'a>(
         &mut self,
         rest: &mut &'b [u8],
         whole: &'a mut Vec<u8>,
@@ -49,13 +50,13 @@ impl TextLines {
     }
 
     /// Reports missing bytes: the current line is discarded.
-    pub(crate) fn lose(&mut self, carried: &mut Carried) {
+    pub fn lose(&mut self, carried: &mut Carried) {
         self.clear(carried);
         self.skip = true;
     }
 
     /// Forgets the kept part of a line.
-    pub(crate) fn clear(&mut self, carried: &mut Carried) {
+    pub fn clear(&mut self, carried: &mut Carried) {
         carried.clear(&mut self.part);
         self.skip = false;
     }
