@@ -1,7 +1,7 @@
 //! Whatever comes over a control socket is understood one way or not at all.
 #![no_main]
 
-#[path = "../../crates/streamline/tests/said/check.rs"]
+#[path = "../../crates/streamline/tests/all/said/check.rs"]
 mod check;
 
 use libfuzzer_sys::fuzz_target;

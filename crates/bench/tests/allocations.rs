@@ -1,4 +1,5 @@
-//! No allocation per block in steady state: a capture twice as long costs no more allocations.
+//! No allocation per block in steady state: a capture twice as long costs no more allocations. A program of its
+//! own: allocations are counted in all of it.
 
 use bench::captures::{Capture, Store};
 use bench::in_process;

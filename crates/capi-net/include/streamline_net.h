@@ -1,4 +1,4 @@
-/* Sockets over flows. Generated from crates/capi-net/src; `UPDATE=1 cargo test -p capi-net --test header` writes it again. */
+/* Sockets over flows. Generated from crates/capi-net/src; `UPDATE=1 cargo test -p capi-net header` writes it again. */
 
 #ifndef STREAMLINE_NET_H
 #define STREAMLINE_NET_H

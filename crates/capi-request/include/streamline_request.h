@@ -1,4 +1,4 @@
-/* Requests inside a program. Generated from crates/capi-request/src; `UPDATE=1 cargo test -p capi-request --test header` writes it again. */
+/* Requests inside a program. Generated from crates/capi-request/src; `UPDATE=1 cargo test -p capi-request header` writes it again. */
 
 #ifndef STREAMLINE_REQUEST_H
 #define STREAMLINE_REQUEST_H

@@ -1,4 +1,4 @@
-/* Rings as pipes. Generated from crates/capi/src; `UPDATE=1 cargo test -p capi --test header` writes it again. */
+/* Rings as pipes. Generated from crates/capi/src; `UPDATE=1 cargo test -p capi header` writes it again. */
 
 #ifndef STREAMLINE_H
 #define STREAMLINE_H

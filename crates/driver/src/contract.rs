@@ -1,6 +1,6 @@
 //! The traits [`Receive`] and [`Transmit`], which all devices implement.
 //!
-//! One suite checks every device: `tests/conformance`. A device that cannot do something says so when it is opened.
+//! One suite checks every device: `tests/all/conformance`. A device that cannot do something says so when it is opened.
 
 use crate::counters::{Counter, Meaning};
 use crate::error::Error;

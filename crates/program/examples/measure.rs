@@ -5,7 +5,7 @@
 //! to predict as in real traffic. `hot` packets stay in the first-level caches, `cold` ones come from memory. The
 //! results are the median of interleaved rounds, and the median of their ratios.
 
-#[path = "../tests/plain/mod.rs"]
+#[path = "../tests/all/plain/mod.rs"]
 mod plain;
 
 use program::cbpf::Instruction;

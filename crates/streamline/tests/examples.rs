@@ -1,5 +1,5 @@
 //! Each example in a filter's manual is a test. It runs the request in a folder with the bundled captures, and expects
-//! exactly the output in the manual.
+//! exactly the output in the manual. A program of its own, since the folder is the whole process's.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -2,7 +2,8 @@
 //! reported or counted.
 //!
 //! `STREAMLINE_MUTATIONS=N` sets the number of damaged copies (`cargo xtask mutate N` runs it optimised). Captures come
-//! from the shared collection if it is there, else the bundled ones are used.
+//! from the shared collection if it is there, else the bundled ones are used. A program of its own, since the memory is
+//! that of the whole process.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

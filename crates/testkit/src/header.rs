@@ -19,6 +19,6 @@ macro_rules! check_header {
         }
         let checked_in = std::fs::read_to_string(&file).unwrap();
         let package = env!("CARGO_PKG_NAME");
-        assert!(checked_in == text, "run `UPDATE=1 cargo test -p {package} --test header`; the sources give:\n{text}");
+        assert!(checked_in == text, "run `UPDATE=1 cargo test -p {package} header`; the sources give:\n{text}");
     }};
 }

@@ -1,5 +1,5 @@
 //! The events of Suricata's EVE: names and types are those of `etc/schema.json` in Suricata 9.
-//! `crates/cli/tests/eve.rs` checks the output against that file.
+//! `crates/cli/tests/all/eve.rs` checks the output against that file.
 
 use crate::dns::row::QUERY;
 use crate::parts::eve::NAME;

@@ -1,0 +1,30 @@
+//! The program from outside: what it prints, writes and leaves, and how it ends. Tests on devices are in `live` and
+//! `faults`.
+
+mod bench;
+mod completions;
+mod eve;
+mod exit_status;
+mod expectations;
+mod extcap;
+mod frames;
+mod guide;
+mod isolate;
+mod links;
+mod losses;
+mod manners;
+mod outputs;
+mod pcap;
+mod pipes;
+mod progress;
+mod refusals;
+mod replace;
+mod requests;
+mod rings;
+mod rules;
+mod stages;
+mod strangers;
+mod terminal;
+mod units;
+mod watch;
+mod zeek;

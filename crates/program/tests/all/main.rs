@@ -1,0 +1,5 @@
+//! Filter programs against the oracle in `plain`.
+
+mod equivalence;
+mod opcodes;
+mod plain;

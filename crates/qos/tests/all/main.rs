@@ -1,0 +1,4 @@
+//! Schedulers on simulated links, and under arbitrary operations.
+
+mod link;
+mod properties;

@@ -1,0 +1,4 @@
+//! The rule language and what matches, and regressions.
+
+mod faults;
+mod language;
