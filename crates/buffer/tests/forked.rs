@@ -1,4 +1,5 @@
-//! A forked child has everything its parent had, except the threads.
+//! A forked child has everything its parent had, except the threads. A program of its
+//! own: a fork copies whatever locks other tests hold.
 
 #![cfg(not(loom))]
 

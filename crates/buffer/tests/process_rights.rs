@@ -1,4 +1,5 @@
-//! A right of one process does not pass to the next process with the same number.
+//! A right of one process does not pass to the next process with the same number. A program of its own:
+//! a fork copies whatever locks other tests hold.
 
 #![cfg(not(loom))]
 

@@ -23,13 +23,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weaken::Weakening;
 
-/// The models for each folder: test files of `buffer`.
+/// The models for each folder: modules of `buffer`'s test `models`.
 const MODELS: [(&str, &[&str]); 5] = [
-    ("crates/buffer/src/flow/", &["flow_models"]),
-    ("crates/buffer/src/queue/", &["queue_models", "credit_models"]),
-    ("crates/buffer/src/ring/", &["ring_models"]),
-    ("crates/buffer/src/shared/", &["ring_models"]),
-    ("crates/buffer/src/pipe/", &["ring_models"]),
+    ("crates/buffer/src/flow/", &["flow"]),
+    ("crates/buffer/src/queue/", &["queue", "credit"]),
+    ("crates/buffer/src/ring/", &["ring"]),
+    ("crates/buffer/src/shared/", &["ring"]),
+    ("crates/buffer/src/pipe/", &["ring"]),
 ];
 
 /// The time limit of one model. Weaker orderings leave more to try, so this is far above the time of any unchanged model.
@@ -65,7 +65,7 @@ pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
     let folder = root.join("target/mutations");
     let scratch = Scratch::new(root, &folder)?;
     let mut rows = Vec::new();
-    for (source_folder, tests) in MODELS {
+    for (source_folder, modules) in MODELS {
         let files = scratch.rust_files(source_folder)?;
         let wanted: Vec<(&str, &str, Weakening)> = files
             .iter()
@@ -77,47 +77,39 @@ pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
         if wanted.is_empty() {
             continue;
         }
-        let models = models(&scratch, tests)?;
+        let models = models(&scratch, modules)?;
         for (path, text, weakening) in wanted {
-            rows.push(one(&scratch, &models, tests, path, text, weakening)?);
+            rows.push(one(&scratch, &models, path, text, weakening)?);
         }
     }
     report(&rows, filter)
 }
 
-/// The models of these test files, the quickest first. All must pass.
-fn models(scratch: &Scratch, tests: &[&str]) -> Result<Vec<Model>, Failure> {
-    let programs = scratch.build(tests, true)?;
-    let programs = programs.ok_or_else(|| Failure::Failed("the models do not compile as they are".into()))?;
+/// The models of these modules, the quickest first. All must pass.
+fn models(scratch: &Scratch, modules: &[&str]) -> Result<Vec<Model>, Failure> {
+    let program = scratch.build(true)?;
+    let program = program.ok_or_else(|| Failure::Failed("the models do not compile as they are".into()))?;
     let mut models = Vec::new();
-    for program in programs {
-        for name in program.models()? {
-            match program.run(&name, PREEMPTIONS_FAST, LIMIT)? {
-                Ended::Passed(takes) => models.push(Model { program: program.clone(), name, takes }),
-                ended => return Err(Failure::Failed(format!("the model `{name}` does not pass as it is: {ended:?}"))),
-            }
+    let is_wanted = |name: &String| name.split_once("::").is_some_and(|(module, _)| modules.contains(&module));
+    for name in program.models()?.into_iter().filter(is_wanted) {
+        match program.run(&name, PREEMPTIONS_FAST, LIMIT)? {
+            Ended::Passed(takes) => models.push(Model { program: program.clone(), name, takes }),
+            ended => return Err(Failure::Failed(format!("the model `{name}` does not pass as it is: {ended:?}"))),
         }
     }
     models.sort_by_key(|model| model.takes);
     let all: Duration = models.iter().map(|model| model.takes).sum();
-    eprintln!("model: {} models of {} pass in {:.1} s", models.len(), tests.join(", "), all.as_secs_f64());
+    eprintln!("model: {} models of {} pass in {:.1} s", models.len(), modules.join(", "), all.as_secs_f64());
     Ok(models)
 }
 
 /// Weakens one ordering, runs the models, and restores it.
-fn one(
-    scratch: &Scratch,
-    models: &[Model],
-    tests: &[&str],
-    path: &str,
-    text: &str,
-    weakening: Weakening,
-) -> Result<Row, Failure> {
+fn one(scratch: &Scratch, models: &[Model], path: &str, text: &str, weakening: Weakening) -> Result<Row, Failure> {
     let start = Instant::now();
     let mut weakened = text.to_string();
     weakened.replace_range(weakening.range.clone(), &weakening.replacement);
     scratch.put(path, weakened.as_bytes())?;
-    let fate = match scratch.build(tests, false)? {
+    let fate = match scratch.build(false)? {
         Some(_) => fate(models, weakening.model.as_deref())?,
         None => Fate::DoesNotCompile,
     };
@@ -264,9 +256,9 @@ mod tests {
     fn folders_and_models_are_there() {
         let paths = crate::files::list(&crate::root().unwrap(), &["*.rs"]).unwrap();
         let is_there = |start: String| paths.iter().any(|path| path.starts_with(&start));
-        for (folder, tests) in MODELS {
+        for (folder, modules) in MODELS {
             assert!(is_there(folder.into()), "{folder}");
-            tests.iter().for_each(|test| assert!(is_there(format!("crates/buffer/tests/{test}")), "{test}"));
+            modules.iter().for_each(|one| assert!(is_there(format!("crates/buffer/tests/models/{one}")), "{one}"));
         }
     }
 }

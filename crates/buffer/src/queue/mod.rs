@@ -44,7 +44,7 @@
 //! # Memory orderings
 //!
 //! Everything is an atomic word, so a missing order is a wrong value, not undefined behaviour. Each order below, made
-//! relaxed, fails the named models of `tests/queue_models.rs` (and other models that build on the same order):
+//! relaxed, fails the named models of `tests/models/queue.rs` (and other models that build on the same order):
 //!
 //! | where | what | the model |
 //! |---|---|---|

@@ -1,5 +1,6 @@
 //! Processes that die, at every store to shared memory or at random times, and processes that stop and go on. The tests
-//! check what other processes see. A table in `CRASH.md` says what each test shows.
+//! check what other processes see. A table in `CRASH.md` says what each test shows. A program of its own: a fork copies
+//! whatever locks other tests hold.
 //!
 //! - [`process`] — children of this process, and their deaths.
 //! - [`blocks`] — blocks whose bytes follow from their number, and readers that check them.

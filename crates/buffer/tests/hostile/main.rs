@@ -1,5 +1,5 @@
 //! Peers that break the rules or lie: through their file descriptors, and by writing anything at any time to the memory
-//! that they can write.
+//! that they can write. A program of its own: the tests look at everything the process has mapped.
 //!
 //! - [`clients`] — hostile clients of a keeper.
 //! - [`keepers`] — hostile keepers.

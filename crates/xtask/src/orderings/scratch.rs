@@ -1,9 +1,9 @@
 //! A copy of the workspace for changing files and building models. The developer's files are never changed, however the
 //! run ends.
 
-use crate::model::PROFILE;
+use crate::model::{PROFILE, TEST};
 use crate::{Failure, files, process};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) struct Scratch {
     _lock: File,
 }
 
-/// A built test file with models in it.
+/// The built models.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     path: PathBuf,
@@ -87,13 +87,9 @@ impl Scratch {
         fs::write(&path, bytes).map_err(|error| failed("write", &path, &error))
     }
 
-    /// Builds these test files of `buffer` under the model checker. `None`: they do not compile; with `says_why` the
-    /// errors are printed.
-    pub fn build(&self, names: &[&str], says_why: bool) -> Result<Option<Vec<Program>>, Failure> {
-        let mut arguments = vec!["test", "--package=buffer", "--release", "--no-run", "--message-format=json"];
-        let tests: Vec<String> = names.iter().map(|name| format!("--test={name}")).collect();
-        arguments.extend(tests.iter().map(String::as_str));
-        let mut command = process::cargo(&self.sources, &arguments);
+    /// Builds the models. `None`: they do not compile; with `says_why` the errors are printed.
+    pub fn build(&self, says_why: bool) -> Result<Option<Program>, Failure> {
+        let mut command = process::cargo(&self.sources, &[&TEST[..], &["--no-run", "--message-format=json"]].concat());
         command
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", &self.build)
@@ -101,9 +97,8 @@ impl Scratch {
             .env("CARGO_INCREMENTAL", "1");
         command.stderr(if says_why { Stdio::inherit() } else { Stdio::null() });
         let output = command.output().map_err(|error| process::absent(&command, &error))?;
-        let programs = programs(&String::from_utf8_lossy(&output.stdout));
-        let found = |name: &&str| programs.get(*name).map(|path| Program { path: path.clone() });
-        Ok(if output.status.success() { names.iter().map(found).collect() } else { None })
+        let program = program(&String::from_utf8_lossy(&output.stdout));
+        Ok(program.filter(|_| output.status.success()))
     }
 }
 
@@ -175,14 +170,10 @@ fn files_below(folder: &Path, root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The programs that cargo reports as built, by name.
-fn programs(json_lines: &str) -> BTreeMap<String, PathBuf> {
-    process::messages(json_lines)
-        .filter_map(|message| {
-            let path = message["executable"].as_str()?;
-            Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(path)))
-        })
-        .collect()
+/// The program that cargo reports as built.
+fn program(json_lines: &str) -> Option<Program> {
+    let path = process::messages(json_lines).find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
+    path.map(|path| Program { path })
 }
 
 #[cfg(test)]
@@ -190,11 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_in_what_cargo_says() {
-        let lines = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"a_models\"},\"executable\":\"/x/a\"}\n\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"buffer\"},\"executable\":null}\n\
+    fn the_program_is_found_in_what_cargo_says() {
+        let lines = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"buffer\"},\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"models\"},\"executable\":\"/x/a\"}\n\
             not json\n{\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(programs(lines), BTreeMap::from([("a_models".to_string(), PathBuf::from("/x/a"))]));
+        assert_eq!(program(lines).unwrap().path, PathBuf::from("/x/a"));
     }
 
     #[test]

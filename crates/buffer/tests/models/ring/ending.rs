@@ -1,7 +1,7 @@
 //! The end of a ring: in order, by a move to another ring, or by the writer's death. Readers get what was published,
 //! and learn which end it was.
 
-use crate::{check, newcomer, read_to_the_end, reader, ring, take, write};
+use super::{check, newcomer, read_to_the_end, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, RingKind, Signalling};
 use loom::thread;
 

@@ -1,7 +1,5 @@
 //! Answers of a keeper that come late, or while a signal arrives: each belongs to its own question.
 
-#![cfg(not(loom))]
-
 use buffer::keeper::client::Named;
 use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};

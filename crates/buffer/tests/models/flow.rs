@@ -1,10 +1,6 @@
 //! Flow channels and their doorbells under the model checker, as they ship.
 //!
-//!     cargo xtask model
-//!
 //! A sleep in a model has no time limit: a lost ring leaves both sides asleep, and the checker reports that.
-
-#![cfg(loom)]
 
 use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Facts, Geometry, State, model};
 use loom::thread;

@@ -1,11 +1,7 @@
 //! Credit and bells under the model checker: the parts of channels between stages, with threads in the role of
 //! `engine`.
 //!
-//!     cargo xtask model
-//!
 //! A sleep in a model has no time limit: a lost signal leaves all threads asleep, and the checker reports that.
-
-#![cfg(loom)]
 
 use base::atomic::{AtomicBool, Ordering};
 use buffer::queue::PopError;

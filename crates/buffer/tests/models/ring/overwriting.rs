@@ -1,6 +1,6 @@
 //! Readers that do not hold the ring never take overwritten blocks as whole, and count those they did not get.
 
-use crate::{about, check, newcomer, reader, ring, take, try_write};
+use super::{about, check, newcomer, reader, ring, take, try_write};
 use buffer::ring::{From, Nothing, OnFull, Reader, RingKind, Signalling};
 use loom::thread;
 

@@ -1,8 +1,6 @@
 //! A reader whose sandbox denies membarrier(2) cannot make the writer's processor run its fence. It may miss a wake-up,
 //! and so looks at intervals.
 
-#![cfg(not(loom))]
-
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, Nothing, OnFull, Patience, Ring, RingKind, Signalling};
 use buffer::shared::segment::Pages;

@@ -1,7 +1,5 @@
 //! Both queues between two processes: each side can write only its own memory, and read the other's.
 
-#![cfg(not(loom))]
-
 use base::atomic::AtomicU64;
 use buffer::queue::{Memory, Pop, PopError, Push, PushError, fast_forward, indexed};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -75,7 +73,7 @@ fn receive(test: &str, sender_words: usize, receiver_words: usize, start: impl F
     let places = files.each_ref().map(|file| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
     let mut receiver = start(&files[0], &files[1]);
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("queue_processes::{test}"), "--nocapture"])
         .env(PLACES, places.join(" "))
         .stdout(std::process::Stdio::null())
         .spawn()

@@ -16,8 +16,6 @@
 //! - `forwarding` — blocks whose bytes lie in another ring.
 //! - `watching` — sleeping in a reader's place, and readiness of a pollable descriptor.
 
-#![cfg(loom)]
-
 mod ending;
 mod forwarding;
 mod holding;

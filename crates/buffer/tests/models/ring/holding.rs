@@ -1,6 +1,6 @@
 //! The writer overwrites nothing under a holding reader. A reader that holds for too long is demoted, and sees that.
 
-use crate::{check, read_to_the_end, reader, ring, take, try_write, write};
+use super::{check, read_to_the_end, reader, ring, take, try_write, write};
 use buffer::Descriptor;
 use buffer::ring::{From, NotWritten, Nothing, OnFull, Patience, RingKind, Signalling};
 use loom::cell::UnsafeCell;

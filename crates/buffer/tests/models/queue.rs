@@ -1,12 +1,8 @@
 //! Both queues under the model checker, which tries every order of their steps that C11 allows, up to some preemptions.
 //!
-//!     cargo xtask model
-//!
 //! The checker lets no load see a store that was not made yet, so a slot that is written too early does not show in the
 //! slot itself. `a_slot_is_free_after_it_was_read` therefore watches memory beside the queue, which entries stand for,
 //! like the payload of a data ring.
-
-#![cfg(loom)]
 
 use buffer::queue::{Closed, Entry, Pop, PopError, Push, PushError, fast_forward, indexed};
 use loom::cell::UnsafeCell;

@@ -1,7 +1,5 @@
 //! Rules for every kind of ring and every contract. A new kind is one more element of `RingKind::ALL`.
 
-#![cfg(not(loom))]
-
 use buffer::Descriptor;
 use buffer::ring::layout::Layout;
 use buffer::ring::memory::Geometry;

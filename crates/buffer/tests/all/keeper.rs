@@ -1,7 +1,5 @@
 //! Named rings: a keeper in a thread; writers and readers over its socket, as other processes use them.
 
-#![cfg(not(loom))]
-
 use buffer::Descriptor;
 use buffer::control::name::clear_dead;
 use buffer::keeper::client::{Named, NamedReader};

@@ -1,7 +1,5 @@
 //! Live rings: a reader gets every packet as it was written, whole and in order, or counts it as passed over.
 
-#![cfg(not(loom))]
-
 use buffer::live::words::Slot;
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveReader, LiveWriter, Look, SlotFlags};
 use buffer::shared::segment::{Access, Mapping, Segment};

@@ -1,6 +1,6 @@
 //! Blocks whose bytes lie in another ring than their descriptor.
 
-use crate::{about, check, reader, ring, write};
+use super::{about, check, reader, ring, write};
 use base::id::RingId;
 use buffer::ring::layout::Layout;
 use buffer::ring::{OnFull, RingKind, Signalling};

@@ -1,6 +1,6 @@
 //! Readers that join and leave while the writer writes, or waits for room.
 
-use crate::{check, newcomer, read_to_the_end, reader, ring, take, try_write, write};
+use super::{check, newcomer, read_to_the_end, reader, ring, take, try_write, write};
 use buffer::ring::{Nothing, OnFull, RingKind, Signalling};
 use loom::thread;
 

@@ -1,6 +1,6 @@
 //! No wake-up is lost. The waking side stays alive, because the end of a ring wakes all sleepers and would hide a loss.
 
-use crate::{SIGNALLINGS, check, check_meetings, reader, ring, take, write};
+use super::{SIGNALLINGS, check, check_meetings, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};
 use loom::thread;
 use std::time::Duration;

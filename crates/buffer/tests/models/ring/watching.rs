@@ -1,6 +1,6 @@
 //! Sleeping in a reader's place on several bells, as pipes do, and the thread that makes a descriptor readable.
 
-use crate::{check, check_meetings, newcomer, reader, ring, take, write};
+use super::{check, check_meetings, newcomer, reader, ring, take, write};
 use base::atomic::{AtomicU32, Ordering};
 use buffer::pipe::watch::reading::{Front, Reading, Watch};
 use buffer::pipe::watch::writing::{Locked, Wanted, Writing, sleep_for_readers};

@@ -1,7 +1,5 @@
 //! Both queues against a `VecDeque`, and between two threads that run for thousands of laps.
 
-#![cfg(not(loom))]
-
 use base::id::{Class, RingId};
 use buffer::Descriptor;
 use buffer::queue::{Closed, Entry, Misfit, Pop, PopError, Push, PushError, fast_forward, indexed};

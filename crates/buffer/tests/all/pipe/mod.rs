@@ -1,7 +1,5 @@
 //! Rings used like pipes: what pipes can do, and what they cannot: peek, forward, follow.
 
-#![cfg(not(loom))]
-
 mod poll;
 
 use buffer::keeper::client::Named;
