@@ -2,14 +2,15 @@
 //! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle. `--all`
 //! adds the tests that need builds of their own: models, instructions, deaths at each store.
 //!
-//! A program's output is kept in `target/lanes`, and printed when the program ends, so that two programs' lines do not mix.
+//! A crate has one program of integration tests, or few. Each module of such a program runs in a process of its own, so
+//! that the modules fill the lanes. Such a process is a program in what follows. A program's output is kept in `target/lanes`, and printed when the program ends, so that two programs' lines do not mix.
 //! Tests that failed run once more at the end, alone. Where they pass then, the last lines name them: they need more of the
 //! machine than they should.
 
 use crate::counts::Counts;
 use crate::{Failure, Outcome, crash, process};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -72,7 +73,7 @@ fn run_programs(root: &Path, all: bool, counts: &mut Counts) -> Outcome {
     if all {
         waiting.extend(special(root));
     }
-    let place = |program: &Program| LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len());
+    let place = |program: &Program| LONGEST.iter().position(|name| program.is_called(name)).unwrap_or(LONGEST.len());
     waiting.make_contiguous().sort_by_key(place);
     let mut pass = Passing { to: std::io::stdout().lock(), counts, passed: false };
     let mut running: Vec<Running> = Vec::new();
@@ -81,7 +82,7 @@ fn run_programs(root: &Path, all: bool, counts: &mut Counts) -> Outcome {
         while running.len() < LANES
             && let Some(program) = waiting.pop_front()
         {
-            running.push(Running::start(program, &[], &folder)?);
+            running.push(Running::start(program, &folder)?);
         }
         std::thread::sleep(LOOK);
         for at in (0..running.len()).rev() {
@@ -106,14 +107,14 @@ fn alone<W: Write>(
     pass: &mut Passing<W>,
 ) -> Result<Vec<String>, Failure> {
     let mut again = Vec::new();
-    for (program, tests) in failed {
+    for (mut program, tests) in failed {
         let name = program.name.clone();
         if tests.is_empty() || !program.is_test {
             again.push(name);
             continue;
         }
-        let exact: Vec<&str> = std::iter::once("--exact").chain(tests.iter().map(String::as_str)).collect();
-        let mut running = Running::start(program, &exact, folder)?;
+        program.tests = tests.clone();
+        let mut running = Running::start(program, folder)?;
         let ended = loop {
             match running.ended()? {
                 Some(ended) => break ended,
@@ -132,21 +133,51 @@ fn alone<W: Write>(
 }
 
 /// A program that runs tests, not begun.
+#[derive(Clone)]
 struct Program {
     name: String,
     program: OsString,
     arguments: Vec<String>,
     folder: PathBuf,
-    /// Its arguments may name tests.
+    /// It can be told which tests to run.
     is_test: bool,
+    /// The tests to run. Empty: all.
+    tests: Vec<String>,
 }
 
 impl Program {
-    fn command(&self, more: &[&str]) -> Command {
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).args(more).current_dir(&self.folder);
+        command.args(&self.arguments).current_dir(&self.folder);
+        if !self.tests.is_empty() {
+            command.arg("--exact").args(&self.tests);
+        }
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("RUST_TEST_THREADS", THREADS);
         command
+    }
+
+    /// Is this its name, or that of the program of which it is a part?
+    fn is_called(&self, name: &str) -> bool {
+        self.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    }
+
+    /// A program for each module of its tests.
+    fn by_module(self) -> Result<Vec<Program>, Failure> {
+        let list = process::output(Command::new(&self.program).arg("--list"))?;
+        Ok(self.parts(list.lines().filter_map(|line| line.strip_suffix(": test"))))
+    }
+
+    fn parts<'a>(&self, tests: impl Iterator<Item = &'a str>) -> Vec<Program> {
+        let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for test in tests {
+            let module = test.rsplit_once("::").map_or("", |(module, _)| module);
+            modules.entry(module).or_default().push(test.into());
+        }
+        let part = |(module, tests): (&str, Vec<String>)| {
+            let name = format!("{} {}", self.name, module.replace("::", " "));
+            Program { name: name.trim_end().into(), tests, ..self.clone() }
+        };
+        modules.into_iter().map(part).collect()
     }
 }
 
@@ -159,26 +190,37 @@ fn programs(root: &Path) -> Result<Vec<Program>, Failure> {
         return Err(Failure::Failed(format!("tests could not be built: {}", built.status)));
     }
     let said = String::from_utf8_lossy(&built.stdout);
-    Ok(process::messages(&said).filter_map(|message| program(&message)).collect())
+    let mut programs = Vec::new();
+    for (program, is_integration) in process::messages(&said).filter_map(|message| program(&message)) {
+        programs.extend(if is_integration { program.by_module()? } else { vec![program] });
+    }
+    Ok(programs)
 }
 
-/// The test program that one of cargo's messages tells of.
-fn program(message: &Value) -> Option<Program> {
+/// The test program that one of cargo's messages tells of. Are its tests integration tests?
+fn program(message: &Value) -> Option<(Program, bool)> {
     let is_test = message["profile"]["test"].as_bool()?;
     let executable = message["executable"].as_str().filter(|_| is_test)?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
     let target = &message["target"];
-    // A library and a program may have one name.
-    let mark = if target["kind"][0] == "bin" { " program" } else { "" };
-    let name = format!("{} {}{mark}", folder.file_name()?.to_string_lossy(), target["name"].as_str()?);
-    Some(Program { name, program: executable.into(), arguments: vec!["--show-output".into()], folder, is_test })
+    let (crate_name, name) = (folder.file_name()?.to_string_lossy(), target["name"].as_str()?);
+    let name = match target["kind"][0].as_str()? {
+        // A library and a program may have one name.
+        "bin" => format!("{crate_name} {name} program"),
+        "test" if name == "all" => crate_name.into(),
+        _ => format!("{crate_name} {name}"),
+    };
+    let arguments = vec!["--show-output".into()];
+    let program = Program { name, program: executable.into(), arguments, folder, is_test, tests: Vec::new() };
+    Some((program, target["kind"][0] == "test"))
 }
 
 /// Tests that cargo builds and runs in one step.
 fn cargo(root: &Path, name: &str, arguments: &str) -> Program {
     let command = process::cargo(root, &[]);
     let arguments = arguments.split(' ').map(String::from).collect();
-    Program { name: name.into(), program: command.get_program().into(), arguments, folder: root.into(), is_test: false }
+    let program = command.get_program().into();
+    Program { name: name.into(), program, arguments, folder: root.into(), is_test: false, tests: Vec::new() }
 }
 
 /// Tests that need builds of their own: the model checker's, optimised code, and code that dies or fails at each place.
@@ -218,11 +260,11 @@ impl Ended {
 }
 
 impl Running {
-    fn start(program: Program, arguments: &[&str], folder: &Path) -> Result<Running, Failure> {
+    fn start(program: Program, folder: &Path) -> Result<Running, Failure> {
         let output = folder.join(program.name.replace(' ', "-"));
         let to = File::create(&output).map_err(|error| unreadable(&output, &error))?;
         let both = to.try_clone().map_err(|error| unreadable(&output, &error))?;
-        let mut command = program.command(arguments);
+        let mut command = program.command();
         let child = command.stdin(Stdio::null()).stdout(to).stderr(both).spawn();
         let child = child.map_err(|error| process::absent(&command, &error))?;
         let begun = Instant::now();
@@ -346,24 +388,48 @@ mod tests {
         let message = |test: bool| {
             serde_json::json!({
                 "reason": "compiler-artifact", "manifest_path": "/x/crates/cli/Cargo.toml", "executable": "/x/live-1",
-                "target": {"name": "live"}, "profile": {"test": test},
+                "target": {"name": "live", "kind": ["test"]}, "profile": {"test": test},
             })
         };
-        let found = program(&message(true)).unwrap();
-        let command = found.command(&["a"]);
+        let (found, is_integration) = program(&message(true)).unwrap();
+        let command = found.command();
         assert_eq!((&found.name[..], command.get_program()), ("cli live", "/x/live-1".as_ref()));
-        assert_eq!(command.get_current_dir(), Some(Path::new("/x/crates/cli")));
+        assert_eq!((command.get_current_dir(), is_integration), (Some(Path::new("/x/crates/cli")), true));
         let mut of_program = message(true);
         of_program["target"]["kind"] = serde_json::json!(["bin"]);
-        assert_eq!(program(&of_program).unwrap().name, "cli live program");
+        assert_eq!(program(&of_program).unwrap().0.name, "cli live program");
         // A program that tests use is no test program.
         assert!(program(&message(false)).is_none() && program(&serde_json::json!({"reason": "x"})).is_none());
+    }
+
+    #[test]
+    fn each_module_of_integration_tests_runs_by_itself() {
+        let whole = Program { name: "cli live".into(), ..shell("", "") };
+        let parts = whole.parts(["net::a::one", "rule", "net::a::two", "net::one"].into_iter());
+        let found: Vec<(&str, Vec<&str>)> =
+            parts.iter().map(|part| (&part.name[..], part.tests.iter().map(String::as_str).collect())).collect();
+        let expected = [
+            ("cli live", vec!["rule"]),
+            ("cli live net", vec!["net::one"]),
+            ("cli live net a", vec!["net::a::one", "net::a::two"]),
+        ];
+        assert_eq!(found, expected);
+        let arguments: Vec<_> = parts[2].command().get_args().skip(2).map(|word| word.to_os_string()).collect();
+        assert_eq!(arguments, ["--exact", "net::a::one", "net::a::two"]);
+        assert!(parts.iter().all(|part| part.is_called("cli live")) && !parts[0].is_called("cli li"));
     }
 
     fn shell(name: &str, text: &str) -> Program {
         let name = format!("lanes {name} {}", std::process::id());
         let arguments = ["-c", text].map(String::from).to_vec();
-        Program { name, program: "sh".into(), arguments, folder: std::env::temp_dir(), is_test: true }
+        Program {
+            name,
+            program: "sh".into(),
+            arguments,
+            folder: std::env::temp_dir(),
+            is_test: true,
+            tests: Vec::new(),
+        }
     }
 
     #[test]
@@ -390,7 +456,7 @@ mod tests {
     fn a_program_that_ends_badly_is_a_failure() {
         let folder = std::env::temp_dir();
         let shell = |name: &str, text: &str| {
-            let mut running = Running::start(shell(name, text), &[], &folder).unwrap();
+            let mut running = Running::start(shell(name, text), &folder).unwrap();
             let ended = loop {
                 if let Some(ended) = running.ended().unwrap() {
                     break ended;
