@@ -5,12 +5,10 @@
 //! each connection are compared field by field, as sets: an alert has what is known at its time, so a value may be in
 //! several alerts.
 
-#[path = "agreement/protocols.rs"]
 mod protocols;
-mod shared_captures;
-#[path = "agreement/variants.rs"]
 mod variants;
 
+use crate::shared_captures;
 use filter::Type;
 use filters::{decap, json, rules};
 use protocols::{PROTOCOLS, Protocol, Value};
