@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod app;
 pub mod carry;
 pub mod dcerpc;
 pub mod der;
