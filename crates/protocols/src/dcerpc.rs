@@ -1,6 +1,8 @@
 //! Messages of DCE/RPC (C706, 12): version 5 over connections, version 4 in datagrams. The arguments of a call are not
 //! decoded, because their format depends on the interface. Callers join calls of several fragments.
 
+use crate::probe::Fit;
+
 /// Types of messages.
 pub mod kind {
     /// A call.
@@ -252,6 +254,16 @@ impl<'a> Datagram<'a> {
         let is_last = flags & 0x04 == 0 || flags & 0x02 != 0;
         let interface = Interface { uuid, version: version as u16 };
         Some(Datagram { kind, is_last, is_little, interface, activity, operation, call, stub })
+    }
+}
+
+/// Does a stream begin with a DCE/RPC message?
+pub fn probe(bytes: &[u8]) -> Fit {
+    let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
+    let begins = fits(0, &|byte| byte == 5) && fits(1, &|byte| byte == 0) && fits(2, &|byte| byte <= 20);
+    match begins && fits(4, &|byte| byte & 0xee == 0) && fits(6, &|byte| byte == 0) && fits(7, &|byte| byte == 0) {
+        true if bytes.len() < Header::BYTES => Fit::More,
+        begins => Fit::of(begins && Header::parse(bytes).is_some()),
     }
 }
 

@@ -536,6 +536,16 @@ fn read_data(message: &[u8], offset: usize, kind: u16) -> Option<Data<'_>> {
     }
 }
 
+/// Is it a plausible DNS header, with a known opcode and few questions?
+pub fn is_header(payload: &[u8]) -> bool {
+    Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
+}
+
+/// Is it such a header, of a response?
+pub fn is_response(payload: &[u8]) -> bool {
+    is_header(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
+}
+
 /// Can `payload` be DNS? For ports that often carry DNS: random bytes pass less than once in 10^14 times.
 ///
 /// `wire_len` is the payload's length on the wire, so a packet cut by the capture can still pass.

@@ -88,6 +88,17 @@ impl Header {
     }
 }
 
+/// Can these bytes begin the first frame of a server?
+pub fn is_settings(bytes: &[u8]) -> bool {
+    bytes.first_chunk().map(Header::parse).is_some_and(|header| {
+        header.kind == kind::SETTINGS
+            && header.flags <= 1
+            && header.stream == 0
+            && header.length.is_multiple_of(6)
+            && header.length <= 120
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

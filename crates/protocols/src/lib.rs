@@ -4,6 +4,7 @@
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates, in the encoding [`der`].
+//! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
 //! - Lines of text: [`smtp`], [`ftp`], and [`reply`] and [`text_lines`] for both. [`carry`] counts what is kept.
 //!
 //! Any input gives a result or an error value. No code here panics, loops without bound, or lets its input decide how
@@ -22,7 +23,9 @@ pub mod gquic;
 pub mod hpack;
 pub mod http2;
 pub mod ike;
+pub mod mqtt;
 pub mod ntp;
+pub mod probe;
 pub mod quic;
 pub mod reply;
 pub mod sip;

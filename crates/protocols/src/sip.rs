@@ -1,6 +1,8 @@
 //! Heads of SIP messages (RFC 3261): the first line, and header fields with their short names. Bodies and dialogues
 //! are not read.
 
+use crate::probe::Fit;
+
 /// A head.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
@@ -111,6 +113,21 @@ impl<'a> Head<'a> {
     }
 }
 
+/// Do the bytes begin with a SIP message? In an incomplete first line the request target decides.
+pub fn probe(bytes: &[u8]) -> Fit {
+    if bytes.contains(&b'\n') {
+        return Fit::of(head(bytes).is_some());
+    }
+    let mut words = bytes.split(|byte| *byte == b' ');
+    let (word, next) = (words.next(), words.next().unwrap_or_default());
+    let is_asked = |scheme: &&[u8]| next.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme));
+    match may_begin(bytes) {
+        true if word == Some(b"SIP/2.0") || [&b"sip:"[..], b"sips:", b"tel:"].iter().any(is_asked) => Fit::Is,
+        true => Fit::More,
+        false => Fit::No,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,10 +167,22 @@ mod tests {
             let mut bytes = INVITE.to_vec();
             if let Some(byte) = bytes.get_mut(at) { *byte = value; }
             bytes.truncate(cut);
+            let _ = probe(&bytes);
             if let Some(head) = head(&bytes) {
                 prop_assert!(head.len <= bytes.len());
                 let _ = (head.body_len(), head.field("From", Some(b'f')));
             }
         }
+    }
+
+    #[test]
+    fn beginnings() {
+        let check = |bytes: &[u8], fit: Fit| assert_eq!(probe(bytes), fit, "{bytes:?}");
+        check(b"SIP/2.0 200 OK\r\n", Fit::Is);
+        check(b"FOO tel:1 SIP/2.0\r\nx", Fit::Is);
+        check(b"OPTIONS SIP:a@", Fit::Is);
+        check(b"OPTIONS / HTTP/1.1\r\n", Fit::No);
+        check(b"INV", Fit::More);
+        check(b"220 mail", Fit::No);
     }
 }

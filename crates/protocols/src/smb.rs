@@ -1,6 +1,8 @@
 //! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and the bodies that name shares,
 //! pipes and files or carry their data. Session messages and encrypted or compressed ones are not read.
 
+use crate::probe::Fit;
+
 /// The prefix of each message on a connection (RFC 1002, 4.3): its type and length.
 pub const PREFIX_BYTES: usize = 4;
 
@@ -284,6 +286,23 @@ fn file_of_number(number: u16) -> File {
     let mut file = File::default();
     file[..2].copy_from_slice(&number.to_le_bytes());
     file
+}
+
+/// Does a stream begin with an SMB message? `has_names`: clients may send a NetBIOS session request first (RFC 1002,
+/// 4.3.2).
+pub fn probe(bytes: &[u8], has_names: bool) -> Fit {
+    if has_names && bytes.first() == Some(&0x81) {
+        return Fit::Is;
+    }
+    let begins = |word: &[u8]| {
+        let same = bytes.len().min(4 + word.len());
+        bytes.first().is_none_or(|kind| *kind == 0)
+            && bytes.get(4..same).unwrap_or_default() == &word[..same.max(4) - 4]
+    };
+    match begins(b"\xffSMB") || begins(b"\xfeSMB") {
+        true if bytes.len() < 8 => Fit::More,
+        begins => Fit::of(begins),
+    }
 }
 
 #[cfg(test)]

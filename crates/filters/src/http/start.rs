@@ -3,6 +3,7 @@
 
 use base::limits::HTTP_METHOD_BYTES;
 use memchr::memchr_iter;
+use protocols::probe::METHODS;
 
 /// The first word of a response, and of a request's version.
 const NAME: &[u8] = b"HTTP/";
@@ -103,10 +104,6 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     let target = trim(line.get(method.len()..line.len() - protocol.len())?);
     (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
 }
-
-/// Methods that name HTTP without the version behind them.
-const METHODS: &[&[u8]] =
-    &[b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT", b"TRACE", b"PROPFIND"];
 
 /// Reads the beginning of a first line, if it names HTTP and more than that. Also returns the value that is cut, by its
 /// name in records.

@@ -1,14 +1,16 @@
-//! Detects the application of a flow, and runs its parser. The first bytes of each side decide; ports decide only
-//! between protocols that look alike.
+//! Runs the parser of a flow's application, which the first bytes of each side tell.
 
 use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
+use crate::parts::proxy::{Proxy, Read};
 use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
 use packet::frame::protocol;
-use rules::names::{App, Buffer};
+use protocols::app::App;
+use protocols::probe::{self, First, Says};
+use rules::names::Buffer;
 
 /// First bytes of a side that decide.
 const PREFIX_BYTES: usize = 256;
@@ -43,11 +45,15 @@ pub(super) struct Prefix {
     bytes: Vec<u8>,
     /// Number of bytes behind them, which were not kept.
     missed: u64,
+    /// The header of a proxy with which the stream begins.
+    proxy: Option<Proxy>,
 }
 
 impl Prefix {
-    /// Keeps bytes up to the limit.
-    fn add(&mut self, bytes: &[u8], to_server: bool) {
+    /// Keeps bytes up to the limit, without the header of a proxy in front. Returns how many bytes this header had.
+    fn add(&mut self, bytes: &[u8], to_server: bool) -> usize {
+        let header = if to_server { self.behind_proxy(bytes) } else { 0 };
+        let bytes = &bytes[header..];
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         // Servers ignore empty lines before a request: two bytes stand for all of them.
         let ends = match to_server && self.bytes.iter().all(is_end) {
@@ -59,20 +65,28 @@ impl Prefix {
         let kept = bytes.len().min(room);
         self.bytes.extend_from_slice(&bytes[..kept]);
         self.missed += (bytes.len() - kept) as u64;
+        header
+    }
+
+    /// How many of these bytes belong to the header of a proxy.
+    fn behind_proxy(&mut self, bytes: &[u8]) -> usize {
+        if self.bytes.is_empty() && self.proxy.is_none() {
+            self.proxy = Proxy::begin(bytes);
+        }
+        let Some(proxy) = &mut self.proxy else { return 0 };
+        let used = match proxy.read(bytes) {
+            Read::More => return bytes.len(),
+            Read::Done(used) => used,
+            Read::No => 0,
+        };
+        self.proxy = None;
+        used
     }
 
     /// The bytes that decide.
     fn front(&self) -> &[u8] {
         &self.bytes[..self.bytes.len().min(PREFIX_BYTES)]
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Says {
-    Is(App),
-    /// More bytes may decide.
-    More,
-    No,
 }
 
 impl Application {
@@ -108,8 +122,8 @@ impl Application {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
             let (had, missed) = (prefixes[side].bytes.len(), prefixes[side].missed);
-            prefixes[side].add(cx.rings.bytes(block), side == 0);
-            let app = match says(prefixes[side].front(), side == 0, flow) {
+            let header = prefixes[side].add(cx.rings.bytes(block), side == 0) as u32;
+            let app = match probe::stream(&First { bytes: prefixes[side].front(), to_server: side == 0, flow }) {
                 Says::Is(app) => app,
                 Says::No if !prefixes[1 - side].bytes.is_empty() || block.has(Flags::LAST) => {
                     // The other side had its chance to show the application.
@@ -153,7 +167,7 @@ impl Application {
                     }
                 }
             }
-            let mut block = *block;
+            let mut block = if header > 0 { block.part(header, block.len - header) } else { *block };
             if had > 0 {
                 let flags = block.flags();
                 block.set_flags(Flags::NONE);
@@ -311,129 +325,6 @@ impl Application {
     }
 }
 
-const METHODS: &[&[u8]] = &[
-    b"GET ",
-    b"POST ",
-    b"HEAD ",
-    b"PUT ",
-    b"DELETE ",
-    b"OPTIONS ",
-    b"TRACE ",
-    b"CONNECT ",
-    b"PATCH ",
-    b"PROPFIND ",
-    b"SEARCH ",
-    b"MKCOL ",
-    b"COPY ",
-    b"MOVE ",
-    b"LOCK ",
-    b"UNLOCK ",
-    b"GET\t",
-    b"POST\t",
-    b"REPORT ",
-    b"MERGE ",
-    b"LINK ",
-    b"UNLINK ",
-    b"PURGE ",
-    b"DEBUG ",
-    b"RPC_IN_DATA ",
-    b"BCOPY ",
-    b"PROPPATCH ",
-];
-
-/// Do the bytes begin with one of the words? `More`: too few bytes to tell.
-fn begins(bytes: &[u8], words: &[&[u8]], nocase: bool) -> Says {
-    let mut says = Says::No;
-    for word in words {
-        let len = word.len().min(bytes.len());
-        let same = if nocase { word[..len].eq_ignore_ascii_case(&bytes[..len]) } else { word[..len] == bytes[..len] };
-        if same {
-            if len == word.len() {
-                return Says::Is(App::Unknown);
-            }
-            says = Says::More;
-        }
-    }
-    says
-}
-
-/// Is it a TLS handshake record with a hello?
-fn begins_tls(bytes: &[u8]) -> Says {
-    let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
-    let header = fits(0, &|byte| byte == 22) && fits(1, &|byte| byte == 3) && fits(2, &|byte| byte <= 4);
-    match header && fits(5, &|byte| matches!(byte, 1 | 2)) {
-        false => Says::No,
-        true if bytes.len() < 6 => Says::More,
-        true => Says::Is(App::Tls),
-    }
-}
-
-fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
-    let sip = sip::begins(bytes);
-    // HTTP may have the same method as SIP.
-    let mut result = if sip == Says::More { Says::No } else { sip };
-    let mut try_one = |app: App, says: Says| match (says, result) {
-        (Says::Is(_), Says::No | Says::More) => result = Says::Is(app),
-        (Says::More, Says::No) => result = Says::More,
-        _ => {}
-    };
-    let port = |port: u16| flow.target_port == port || flow.source_port == port;
-    if to_server {
-        // Servers ignore empty lines before a request (RFC 9112, 2.2).
-        let empty = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        try_one(App::Http1, if empty == bytes.len() { Says::More } else { begins(&bytes[empty..], METHODS, false) });
-    } else {
-        try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
-    }
-    if to_server {
-        try_one(App::Http2, begins(bytes, &[protocols::http2::PREFACE], false));
-    } else if http2::is_settings(bytes) {
-        try_one(App::Http2, Says::Is(App::Http2));
-    }
-    try_one(App::Dcerpc, dcerpc::begins_stream(bytes));
-    try_one(App::Smb, smb::begins_stream(bytes, port(139)));
-    try_one(App::Tls, begins_tls(bytes));
-    try_one(App::Ssh, begins(bytes, &[b"SSH-"], false));
-    if to_server {
-        try_one(App::Smtp, begins(bytes, &[b"EHLO", b"HELO"], true));
-        if port(25) || port(587) {
-            try_one(App::Smtp, begins(bytes, &[b"QUIT", b"MAIL ", b"RSET", b"NOOP", b"HELP"], true));
-        }
-        if port(21) {
-            try_one(App::Ftp, begins(bytes, &[b"SYST", b"OPTS ", b"HELP", b"CLNT "], true));
-        }
-        let commands: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
-        try_one(App::Ftp, begins(bytes, commands, true));
-    }
-    try_one(App::Sip, sip);
-    if to_server && mqtt::is_connect(bytes) || !to_server && port(1883) && mqtt::is_answer(bytes) {
-        try_one(App::Mqtt, Says::Is(App::Mqtt));
-    }
-    try_one(App::Rfb, begins(bytes, &[b"RFB 003."], false));
-    if port(88) && bytes.get(4..).is_some_and(small::begins_krb5) {
-        try_one(App::Krb5, Says::Is(App::Krb5));
-    }
-    for (at, app) in [(53, App::Dns), (5355, App::Llmnr)] {
-        if port(at) {
-            try_one(app, dns::begins_stream(app, bytes));
-        }
-    }
-    result
-}
-
-/// The side that first bytes like these come from; 0 is the client. `None`: they do not tell.
-pub(super) fn sender(bytes: &[u8]) -> Option<u8> {
-    let begins_with = |words, nocase| matches!(begins(bytes, words, nocase), Says::Is(_));
-    if begins_tls(bytes) == Says::Is(App::Tls) {
-        return Some(bytes[5] - 1);
-    }
-    if begins_with(&[b"HTTP/1.", b"220 ", b"220-"], false) {
-        return Some(1);
-    }
-    let is_request = begins_with(METHODS, false) || begins_with(&[protocols::http2::PREFACE], false);
-    (is_request || begins_with(&[b"EHLO ", b"HELO "], true)).then_some(0)
-}
-
 /// One side has shown the application: returns an event if the other side shows another one, or no known one.
 pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Option<&'static str> {
     // Both sides of these begin with known bytes.
@@ -441,7 +332,7 @@ pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Op
     if !both || bytes.is_empty() {
         return None;
     }
-    match says(bytes, to_server, flow) {
+    match probe::stream(&First { bytes, to_server, flow }) {
         Says::Is(other) if other != app => Some("applayer_mismatch_protocol_both_directions"),
         Says::No => Some("applayer_detect_protocol_only_one_direction"),
         _ => None,
@@ -451,46 +342,7 @@ pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Op
 /// Does the datagram answer a DNS or LLMNR query?
 pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
     let is_of_server = matches!(flow.source_port, 53 | 5355) && flow.target_port != flow.source_port;
-    flow.protocol == protocol::UDP && is_of_server && dns::is_response(payload)
-}
-
-pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
-    let port = |port: u16| flow.target_port == port || flow.source_port == port;
-    #[cfg(feature = "quic")]
-    if super::quic::begins(payload) {
-        return App::Quic;
-    }
-    if port(53) && dns::looks_like(payload) || !port(5355) && protocols::dns::is_plausible(payload, wire_len) {
-        return App::Dns;
-    }
-    if port(5355) && dns::looks_like(payload) {
-        return App::Llmnr;
-    }
-    if protocols::sip::head(payload).is_some() {
-        return App::Sip;
-    }
-    if (port(161) || port(162)) && small::is_snmp(payload) {
-        return App::Snmp;
-    }
-    if protocols::dcerpc::Datagram::parse(payload).is_some() {
-        return App::Dcerpc;
-    }
-    if port(88) && small::is_krb5(payload) {
-        return App::Krb5;
-    }
-    if (port(500) || port(4500)) && protocols::ike::Message::parse(payload).is_some() {
-        return App::Ike;
-    }
-    if (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63]) {
-        return App::Dhcp;
-    }
-    if port(123) && payload.len() >= 48 {
-        return App::Ntp;
-    }
-    if flow.target_port == 69 && small::is_tftp(payload) {
-        return App::Tftp;
-    }
-    App::Unknown
+    flow.protocol == protocol::UDP && is_of_server && protocols::dns::is_response(payload)
 }
 
 pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
@@ -503,7 +355,7 @@ pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Trans
         App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
-        App::Tftp if small::is_tftp(payload) => small::tftp(payload, to_server, to),
+        App::Tftp if probe::is_tftp(payload) => small::tftp(payload, to_server, to),
         _ => {}
     }
 }

@@ -9,6 +9,7 @@ use super::transfers::Transfer;
 use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
+use protocols::probe;
 use rules::FlowState;
 use rules::engine::Piece;
 use rules::names::App;
@@ -156,7 +157,7 @@ impl Connection {
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
-            let sender = application::sender(cx.rings.bytes(block));
+            let sender = probe::sender(cx.rings.bytes(block));
             self.turned = sender.is_some_and(|side| side != block.class.direction());
             if self.turned {
                 self.flow = self.flow.reversed();
@@ -228,7 +229,7 @@ impl Connection {
             return;
         }
         if self.state.app == App::Unknown {
-            self.state.app = application::of_datagram(payload, wire_len, &self.flow);
+            self.state.app = probe::datagram(payload, wire_len, &self.flow);
             self.state.app_known = true;
         }
         #[cfg(feature = "quic")]

@@ -48,19 +48,6 @@ struct Open {
     is_asked: bool,
 }
 
-/// Does a stream begin with a DCE/RPC message?
-pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
-    use super::application::Says;
-    let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
-    let begins = fits(0, &|byte| byte == 5) && fits(1, &|byte| byte == 0) && fits(2, &|byte| byte <= 20);
-    match begins && fits(4, &|byte| byte & 0xee == 0) && fits(6, &|byte| byte == 0) && fits(7, &|byte| byte == 0) {
-        false => Says::No,
-        true if bytes.len() < Header::BYTES => Says::More,
-        true if Header::parse(bytes).is_some() => Says::Is(App::Dcerpc),
-        true => Says::No,
-    }
-}
-
 impl Calls {
     pub fn new(app: App) -> Calls {
         Calls {

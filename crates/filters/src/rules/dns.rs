@@ -44,25 +44,6 @@ impl Stream {
     }
 }
 
-/// Does a stream begin with a length and a message of DNS or LLMNR?
-pub(super) fn begins_stream(app: App, bytes: &[u8]) -> super::application::Says {
-    use super::application::Says;
-    if bytes.len() < 14 {
-        return Says::More;
-    }
-    let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
-    if length >= 12 && looks_like(&bytes[2..]) { Says::Is(app) } else { Says::No }
-}
-
-/// Is it a plausible DNS header, with a known opcode and few questions?
-pub(super) fn looks_like(payload: &[u8]) -> bool {
-    Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
-}
-
-pub(super) fn is_response(payload: &[u8]) -> bool {
-    looks_like(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
-}
-
 pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
     let malformed = |to: &mut Transactions| {
         if app == App::Dns {

@@ -89,17 +89,6 @@ enum Body {
     Over,
 }
 
-/// Can these bytes begin the first frame of a server?
-pub(super) fn is_settings(bytes: &[u8]) -> bool {
-    bytes.first_chunk().map(Header::parse).is_some_and(|header| {
-        header.kind == kind::SETTINGS
-            && header.flags <= 1
-            && header.stream == 0
-            && header.length.is_multiple_of(6)
-            && header.length <= 120
-    })
-}
-
 impl Connection {
     /// Creates a connection upgraded from HTTP/1. Its first stream answers `request`.
     pub fn upgraded(request: Option<&Transaction>, to: &mut Transactions) -> Connection {

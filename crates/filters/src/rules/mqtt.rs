@@ -3,6 +3,7 @@
 
 use super::prefixed::{Length, Prefixed};
 use super::transactions::Transactions;
+use protocols::mqtt::{text, variable};
 use rules::names::{App, Buffer, Number};
 
 /// Most bytes kept of a packet. Rules do not see what follows.
@@ -161,30 +162,6 @@ impl Stream {
     }
 }
 
-/// Is it a CONNECT packet that names the protocol?
-pub(super) fn is_connect(bytes: &[u8]) -> bool {
-    packet(bytes).is_some_and(|(first, body)| {
-        first == 0x10 && text(body).is_some_and(|(name, _)| name == b"MQTT" || name == b"MQIsdp")
-    })
-}
-
-/// Is it a CONNACK packet?
-pub(super) fn is_answer(bytes: &[u8]) -> bool {
-    packet(bytes).is_some_and(|(first, body)| first == 0x20 && matches!(body, [0 | 1, ..]))
-}
-
-/// Reads a variable-length integer; returns it, and the bytes behind it.
-fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(4) {
-        value |= usize::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some((value, &bytes[at + 1..]));
-        }
-    }
-    None
-}
-
 /// Reads the length of a packet. It has at most four bytes.
 fn length(bytes: &[u8]) -> Length {
     match bytes.get(1..).and_then(variable) {
@@ -192,18 +169,6 @@ fn length(bytes: &[u8]) -> Length {
         None if bytes.len() > 4 => Length::No,
         None => Length::More,
     }
-}
-
-/// Reads a packet; returns its first byte, and its body.
-fn packet(bytes: &[u8]) -> Option<(u8, &[u8])> {
-    let (length, rest) = variable(bytes.get(1..)?)?;
-    Some((bytes[0], rest.get(..length)?))
-}
-
-/// Reads a length and a text; returns the text, and the bytes behind it.
-fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<2>()?;
-    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
 }
 
 fn behind_properties(bytes: &[u8]) -> Option<&[u8]> {

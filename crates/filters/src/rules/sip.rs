@@ -1,9 +1,8 @@
 //! SIP for rules: each message is a transaction of the side that sent it.
 
-use super::application::Says;
 use super::transactions::Transactions;
 use base::limits::SIP_HEAD_BYTES;
-use protocols::sip::{Head, Start, head, may_begin};
+use protocols::sip::{Head, Start, head};
 use rules::names::{App, Buffer};
 
 #[derive(Debug, Default)]
@@ -64,23 +63,6 @@ impl Side {
         if found.is_none() || is_over {
             (self.head, self.line) = (Vec::new(), 0);
         }
-    }
-}
-
-/// Do the bytes begin with a SIP message? In an incomplete first line the request target decides.
-pub(super) fn begins(bytes: &[u8]) -> Says {
-    if bytes.contains(&b'\n') {
-        return if head(bytes).is_some() { Says::Is(App::Sip) } else { Says::No };
-    }
-    let mut words = bytes.split(|byte| *byte == b' ');
-    let (word, next) = (words.next(), words.next().unwrap_or_default());
-    let is_asked = |scheme: &&[u8]| next.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme));
-    match may_begin(bytes) {
-        true if word == Some(b"SIP/2.0") || [&b"sip:"[..], b"sips:", b"tel:"].iter().any(is_asked) => {
-            Says::Is(App::Sip)
-        }
-        true => Says::More,
-        false => Says::No,
     }
 }
 
@@ -156,18 +138,6 @@ mod tests {
             let (mut reader, mut to) = (Stream::default(), Transactions::default());
             let bytes = [b"INVITE sip:a SIP/2.0\r\nl: ", &bytes[..]].concat();
             bytes.chunks(size).for_each(|piece| reader.feed(piece, true, false, &mut to));
-            let _ = begins(&bytes[..size.min(bytes.len())]);
         }
-    }
-
-    #[test]
-    fn beginnings() {
-        let check = |bytes: &[u8], says: Says| assert_eq!(begins(bytes), says, "{bytes:?}");
-        check(b"SIP/2.0 200 OK\r\n", Says::Is(App::Sip));
-        check(b"FOO tel:1 SIP/2.0\r\nx", Says::Is(App::Sip));
-        check(b"OPTIONS SIP:a@", Says::Is(App::Sip));
-        check(b"OPTIONS / HTTP/1.1\r\n", Says::No);
-        check(b"INV", Says::More);
-        check(b"220 mail", Says::No);
     }
 }

@@ -5,13 +5,8 @@ use super::transactions::Transactions;
 use crate::parts::json_text;
 use protocols::der::{Der, tag};
 use protocols::ike::{Message, kind};
+use protocols::probe;
 use rules::names::{App, Buffer, Number};
-
-/// Is it an SNMP message: a sequence that begins with a version?
-pub(super) fn is_snmp(payload: &[u8]) -> bool {
-    let version = Der(payload).expect(tag::SEQUENCE).and_then(|inner| Der(inner).expect(tag::INTEGER));
-    matches!(version, Some([0 | 1 | 3]))
-}
 
 /// Handles an SNMP message (RFC 1157, RFC 3416, RFC 3412).
 pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
@@ -97,11 +92,6 @@ pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// Is it a TFTP request (RFC 1350): read or write, a name, a mode?
-pub(super) fn is_tftp(payload: &[u8]) -> bool {
-    matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
-}
-
 /// Handles the first TFTP message; later ones use another port.
 pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let one = to.begin(App::Tftp);
@@ -109,16 +99,6 @@ pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     one.complete = [true; 2];
     one.message = payload.to_vec();
     to.change(id, to_server);
-}
-
-/// Is it a Kerberos 5 message (RFC 4120)? Its tag is the message type.
-pub(super) fn is_krb5(payload: &[u8]) -> bool {
-    Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
-}
-
-/// Is it the start of a Kerberos 5 message?
-pub(super) fn begins_krb5(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
 }
 
 /// Longest message that is read.
@@ -149,7 +129,7 @@ impl Krb5 {
 }
 
 pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
-    let Some((tag, _)) = Der(payload).next().filter(|_| is_krb5(payload)) else { return };
+    let Some((tag, _)) = Der(payload).next().filter(|_| probe::is_krb5(payload)) else { return };
     let one = to.begin(App::Krb5);
     let id = one.id;
     one.complete = [true; 2];

@@ -63,25 +63,6 @@ struct Asked {
     name: Vec<u8>,
 }
 
-/// Does a stream begin with an SMB message? `has_names`: clients may send a NetBIOS session request first (RFC 1002,
-/// 4.3.2).
-pub(super) fn begins_stream(bytes: &[u8], has_names: bool) -> super::application::Says {
-    use super::application::Says;
-    if has_names && bytes.first() == Some(&0x81) {
-        return Says::Is(App::Smb);
-    }
-    let begins = |word: &[u8]| {
-        let same = bytes.len().min(4 + word.len());
-        bytes.first().is_none_or(|kind| *kind == 0)
-            && bytes.get(4..same).unwrap_or_default() == &word[..same.max(4) - 4]
-    };
-    match begins(b"\xffSMB") || begins(b"\xfeSMB") {
-        true if bytes.len() < 8 => Says::More,
-        true => Says::Is(App::Smb),
-        false => Says::No,
-    }
-}
-
 impl Connection {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let at = usize::from(!to_server);

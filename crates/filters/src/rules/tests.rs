@@ -271,6 +271,20 @@ fn one_instance_counts_over_all_flows_for_any_number_of_workers() {
 
 /// A greeting that is longer than the detector keeps, or has many lines, must not hide the protocol.
 #[test]
+fn the_header_of_a_proxy_hides_no_protocol() {
+    let rule = "alert http any any -> any any (http.uri; content:\"/a\"; bsize:2; sid:1;)";
+    let request = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+    for header in [&b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 80\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
+        let all = [header, request].concat();
+        assert_eq!(alerts(&run(rule, &connection(&[&all]))), [1], "{}", all.escape_ascii());
+        for split in header.len() - 2..header.len() + 9 {
+            let (first, second) = all.split_at(split);
+            assert_eq!(alerts(&run(rule, &connection(&[first, second]))), [1], "{split} of {}", all.escape_ascii());
+        }
+    }
+}
+
+#[test]
 fn a_long_greeting_hides_no_protocol() {
     let rule = "alert ftp any any -> any any (flow:to_server; content:\"secret\"; sid:1;)";
     let greeting = [b"220 ".to_vec(), vec![b'x'; 400], b"\r\n".to_vec()].concat();
