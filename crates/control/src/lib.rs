@@ -40,16 +40,10 @@ pub mod transaction;
 pub use graph::Graph;
 pub use place::Design;
 pub use registry::Registry;
-pub use space::{Before, Offer, Space, StepError, Verdict};
-pub use transaction::{Change, carry_out, carry_out_change};
+pub use space::{Before, Offer, Space, StepError};
+pub use transaction::carry_out;
 
 use request::{Diagnostic, Text};
-
-/// From an expanded tree to a design: steps 2 to 6.
-pub fn design(text: &Text, registry: &Registry, spaces: &[Box<dyn Space + '_>]) -> Result<Design, Diagnostic> {
-    let graph = checked(text, registry)?;
-    place::place(graph, spaces, &place::Refused::default())
-}
 
 /// From an expanded tree to a checked, simplified graph: steps 2 to 5.
 pub fn checked(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {

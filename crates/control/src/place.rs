@@ -1,17 +1,13 @@
 //! Placement: puts each node into the lowest space that may run it and offers to, never below the nodes before it.
-//! Within one sort of space the cheapest wins. Then the spaces judge the plan as a whole, and nodes that a space
-//! refuses are placed again.
-//!
-//! Everything that can be known without opening anything is decided here, in the same way for explaining and for
-//! running a request.
+//! Within one sort of space the cheapest wins. If it turns out that a space cannot run a node, the caller places the
+//! graph again with that refusal. [`check`] is for the plan as a whole.
 //!
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and the origin of each node.
 
 use crate::branches;
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
 use crate::isolate::groups;
-use crate::space::{Before, Offer, Space, Verdict, level};
-use crate::transaction::wrong;
+use crate::space::{Before, Offer, Space, level};
 use base::limits::THREADS;
 use engine::{Cost, Edge, How, Node, NodeId, Plan, Stages};
 use filter::{ClassUse, Kind, Params, Spaces};
@@ -25,7 +21,7 @@ pub struct Design {
     pub plan: Plan,
     /// For each node of the plan: its notes.
     pub sites: Vec<Site>,
-    /// The graph that it was made from, to place it again when a space refuses.
+    /// The graph that it was made from, to place it again where a space refuses.
     pub graph: Graph,
 }
 
@@ -53,43 +49,27 @@ pub struct Refused(pub BTreeMap<(NodeId, String), String>);
 
 /// Places a graph.
 pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) -> Result<Design, Diagnostic> {
-    let mut refused = refused.clone();
-    loop {
-        let (plan, mut sites) = place_one_by_one(&graph, spaces, &refused)?;
-        let verdicts: Vec<Verdict> = spaces.iter().map(|space| space.judge(&plan)).collect();
-        let known = refused.0.len();
-        for (space, verdict) in spaces.iter().zip(&verdicts) {
-            let vertex = |id: NodeId| sites[id.index()].vertex;
-            let more = verdict.refused.iter().map(|(id, why)| ((vertex(*id), space.name().to_string()), why.clone()));
-            refused.0.extend(more);
-        }
-        // Each turn refuses one more pair of node and space, so this ends.
-        if refused.0.len() > known {
-            continue;
-        }
-        for (id, note) in verdicts.iter().flat_map(|verdict| &verdict.notes) {
-            sites[id.index()].notes.push(note.clone());
-        }
-        let design = Design { plan, sites, graph };
-        let stages = Stages::of(&design.plan);
-        if let Some((id, why)) = stages.unspread {
-            let site = &design.sites[id.index()];
-            let at = site.param_spans.iter().find(|(key, _)| *key == "spread").map_or(site.span, |(_, span)| *span);
-            let text = format!("`{}` cannot be spread here", design.plan.nodes[id.index()].label);
-            return Err(Diagnostic::new(text, at).with_label(why));
-        }
-        groups(&design)?;
-        return match verdicts.into_iter().find_map(|verdict| verdict.wrong) {
-            Some((id, error)) => Err(wrong(&design, id, error)),
-            None if stages.threads() > THREADS => {
-                let last = design.sites.last().map_or(request::Span::NONE, |site| site.span);
-                let text = format!("a request runs on {THREADS} threads at most");
-                Err(Diagnostic::new(text, last)
-                    .with_help("each `||`, and each of `workers=` and `spread=`, is one more"))
-            }
-            None => branches::check(&design, &stages).map(|()| design),
-        };
+    let (plan, sites) = place_one_by_one(&graph, spaces, refused)?;
+    Ok(Design { plan, sites, graph })
+}
+
+/// Checks a placed design as a whole: its stages, its processes, and the branches on its threads.
+pub fn check(design: &Design) -> Result<(), Diagnostic> {
+    let stages = Stages::of(&design.plan);
+    if let Some((id, why)) = stages.unspread {
+        let site = &design.sites[id.index()];
+        let at = site.param_spans.iter().find(|(key, _)| *key == "spread").map_or(site.span, |(_, span)| *span);
+        let text = format!("`{}` cannot be spread here", design.plan.nodes[id.index()].label);
+        return Err(Diagnostic::new(text, at).with_label(why));
     }
+    groups(design)?;
+    if stages.threads() > THREADS {
+        let last = design.sites.last().map_or(Span::NONE, |site| site.span);
+        let text = format!("a request runs on {THREADS} threads at most");
+        let help = "each `||`, and each of `workers=` and `spread=`, is one more";
+        return Err(Diagnostic::new(text, last).with_help(help));
+    }
+    branches::check(design, &stages)
 }
 
 /// Places the nodes one by one; the nodes before each are known.

@@ -107,7 +107,8 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-pub(crate) fn plan(settings: &Params) -> Plan {
+/// A plan without nodes, with what a request's settings say.
+pub fn plan(settings: &Params) -> Plan {
     let cpus = settings.text("cpus").and_then(|text| processors(text).ok()).unwrap_or_default();
     let processors = if cpus.is_empty() {
         processors_here().len()

@@ -16,21 +16,10 @@ pub type Before<'a> = (&'static Kind, &'a Params);
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
-    /// The space cannot do it after all, but another one may.
+    /// The space cannot do it after all. Something else may be tried: another space, or to read more packets.
     pub refused: bool,
     /// The error.
     pub error: ParamError,
-}
-
-/// A space's answer about a plan as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// Nodes that it will not run at their place, and why: they are placed again without this space.
-    pub refused: Vec<(NodeId, String)>,
-    /// Notes for people about nodes that run elsewhere. Used only if the space refuses no node.
-    pub notes: Vec<(NodeId, String)>,
-    /// A node that makes the request wrong, and why.
-    pub wrong: Option<(NodeId, ParamError)>,
 }
 
 /// A place that runs filters. The steps for each node come in this order: prepare, connect, activate. They are undone
@@ -45,12 +34,6 @@ pub trait Space {
     /// Can it run this kind with these parameters, behind these filters that run here as well? The error says why not;
     /// `None` if people would not expect it to. Changes nothing.
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String>;
-
-    /// Judges a plan in which nodes were placed here one by one: some can be judged only when the nodes behind them are
-    /// known. Explaining and running a request get the same answer. Changes nothing.
-    fn judge(&self, _plan: &Plan) -> Verdict {
-        Verdict::default()
-    }
 
     /// Node `id` of a plan takes the place of node `running` of the running plan. `true`: it goes on here as it is.
     /// Then it is neither prepared nor activated, and discarding it does not touch the running node.
@@ -100,10 +83,6 @@ impl<S: Space + ?Sized> Space for &mut S {
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         (**self).prepare(id, node)
-    }
-
-    fn judge(&self, plan: &Plan) -> Verdict {
-        (**self).judge(plan)
     }
 
     fn keep(&mut self, id: NodeId, running: NodeId) -> bool {

@@ -1,7 +1,7 @@
 //! Carries a design out: prepares every node, connects every edge, and activates from the sinks up; all or nothing.
 //!
 //! Each step knows its undo. When a step fails, the earlier ones are undone in the opposite order. If a space refuses a
-//! node that it had offered to run, the graph is placed again without that offer.
+//! node that it had offered to run, the caller decides again from the top.
 //!
 //! A change is data: if a plan replaces a running one, the steps are those for wanted minus running. They leave running
 //! nodes alone. The caller switches between the plans after the last step, and only then retires the rest of the
@@ -9,7 +9,7 @@
 
 use crate::difference::{self, Difference, Kept, operands};
 use crate::outputs;
-use crate::place::{Design, Refused, place};
+use crate::place::Design;
 use crate::space::{Space, StepError};
 use engine::{Edge, NodeId};
 use filter::ParamError;
@@ -34,67 +34,34 @@ enum Step {
     Activate(NodeId),
 }
 
-/// Carries out a design, and gives it in its final form: nodes may have been placed again.
-pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, CarryError> {
-    carry_out_but(design, Refused::default(), spaces)
-}
-
-/// Like [`carry_out`]; `refused` lists offers that are already known not to hold.
-pub fn carry_out_but(
-    design: Design,
-    refused: Refused,
-    spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Design, CarryError> {
-    carry_out_beside(design, None, refused, spaces).map(|change| change.design)
-}
-
-/// A design that was carried out beside the running one, and the nodes that both share.
+/// Why a design could not be carried out as it is. All its steps were undone.
 #[derive(Clone, Debug)]
-pub struct Change {
-    /// The design in its final form.
-    pub design: Design,
-    /// For each node of its plan: the running node that it is.
-    pub kept: Kept,
-    /// For each node: it goes on, but other filters lead to it.
-    pub restarts: Vec<bool>,
+pub enum Failed {
+    /// A space does not run this node after all, and why. Another design may do.
+    Refused(NodeId, String),
+    /// No other design would do.
+    Error(CarryError),
 }
 
-/// Carries out a design that is to replace a running one; nodes that go on are left as they are. On failure the running
-/// design is unchanged, and all steps of the new one are undone.
-pub fn carry_out_change(
-    design: Design,
-    running: &Design,
-    refused: Refused,
-    spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Change, CarryError> {
-    carry_out_beside(design, Some(running), refused, spaces)
-}
-
-fn carry_out_beside(
-    mut design: Design,
+/// Carries out a design. If it is to replace a running one, nodes that go on are left as they are; gives which these
+/// are. On failure the running design is unchanged, and all steps of the new one are undone.
+pub fn carry_out(
+    design: &Design,
     running: Option<&Design>,
-    mut refused: Refused,
     spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Change, CarryError> {
-    loop {
-        // Which nodes go on depends on where nodes are placed.
-        let Difference { kept, restarts } = match running {
-            Some(running) => difference::compare(&design, running),
-            None => Difference { kept: vec![None; design.plan.nodes.len()], restarts: Vec::new() },
-        };
-        let conflict = running.and_then(|running| outputs::conflict(&design, running, &kept));
-        match attempt(&design, &kept, conflict, spaces) {
-            Ok(()) => {
-                return Ok(Change { design, kept, restarts });
-            }
-            Err((node, space, StepError { refused: true, error })) => {
-                // Each turn refuses one more pair of node and space, so this ends.
-                let why = format!("{REFUSED}{}", error.message);
-                refused.0.insert((design.sites[node.index()].vertex, space), why);
-                design = place(design.graph, spaces, &refused).map_err(CarryError::Request)?;
-            }
-            Err((node, _, StepError { error, .. })) => return Err(carry_error(&design, node, error)),
+) -> Result<Difference, Failed> {
+    // Which nodes go on depends on where nodes are placed.
+    let difference = match running {
+        Some(running) => difference::compare(design, running),
+        None => Difference { kept: vec![None; design.plan.nodes.len()], restarts: Vec::new() },
+    };
+    let conflict = running.and_then(|running| outputs::conflict(design, running, &difference.kept));
+    match attempt(design, &difference.kept, conflict, spaces) {
+        Ok(()) => Ok(difference),
+        Err((node, StepError { refused: true, error })) => {
+            Err(Failed::Refused(node, format!("{REFUSED}{}", error.message)))
         }
+        Err((node, StepError { error, .. })) => Err(Failed::Error(carry_error(design, node, error))),
     }
 }
 
@@ -119,7 +86,7 @@ fn attempt(
     kept: &Kept,
     conflict: Option<(NodeId, ParamError)>,
     spaces: &mut [Box<dyn Space + '_>],
-) -> Result<(), (NodeId, String, StepError)> {
+) -> Result<(), (NodeId, StepError)> {
     let going_on = kept.iter().enumerate().map(|(index, running)| {
         let (id, Some(running)) = (NodeId(index as u32), running) else { return false };
         spaces.iter_mut().any(|space| space.name() == design.plan.nodes[index].space && space.keep(id, *running))
@@ -129,16 +96,16 @@ fn attempt(
     for (index, step) in steps.iter().enumerate() {
         let carried = match (step, &conflict) {
             (Step::Prepare(id), Some((at, error))) if id == at => {
-                Err((*id, String::new(), StepError { refused: false, error: error.clone() }))
+                Err((*id, StepError { refused: false, error: error.clone() }))
             }
             _ => carry(step, design, spaces),
         };
-        let Err((node, space, error)) = carried else { continue };
+        let Err((node, error)) = carried else { continue };
         steps[..index].iter().rev().for_each(|done| undo(done, design, spaces));
         for index in (0..goes_on.len()).filter(|index| goes_on[*index]) {
             undo(&Step::Prepare(NodeId(index as u32)), design, spaces);
         }
-        return Err((node, space, error));
+        return Err((node, error));
     }
     Ok(())
 }
@@ -161,7 +128,7 @@ fn concerned(step: &Step, design: &Design, spaces: &[Box<dyn Space + '_>]) -> Ve
     found
 }
 
-fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, String, StepError)> {
+fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, StepError)> {
     let concerned = concerned(step, design, spaces);
     for (done, (id, index)) in concerned.iter().enumerate() {
         let space = &mut spaces[*index];
@@ -171,11 +138,10 @@ fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Re
             Step::Activate(id) => space.activate(*id),
         };
         if let Err(error) = outcome {
-            let name = space.name().to_string();
             for (_, index) in concerned[..done].iter().rev() {
                 undo_in(step, spaces[*index].as_mut());
             }
-            return Err((*id, name, error));
+            return Err((*id, error));
         }
     }
     Ok(())
@@ -193,11 +159,6 @@ fn undo_in(step: &Step, space: &mut dyn Space) {
         Step::Connect(from, edge) => space.disconnect(*from, edge),
         Step::Activate(id) => space.deactivate(*id),
     }
-}
-
-/// Undoes a design that was carried out: stops sources first, then removes edges, then nodes.
-pub fn take_back(design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
-    steps(design, &vec![false; design.plan.nodes.len()]).iter().rev().for_each(|step| undo(step, design, spaces));
 }
 
 /// The place of a node's parameter, or of the nearest node before it that has this parameter. The nodes of a space that
@@ -227,7 +188,8 @@ pub fn carry_error(design: &Design, node: NodeId, error: ParamError) -> CarryErr
     CarryError::Request(wrong(design, node, error))
 }
 
-pub(crate) fn wrong(design: &Design, node: NodeId, error: ParamError) -> Diagnostic {
+/// The error of a node that makes the request wrong, with its place in the request.
+pub fn wrong(design: &Design, node: NodeId, error: ParamError) -> Diagnostic {
     let span = error.key.and_then(|key| span_of(design, node, key));
     let mut diagnostic = Diagnostic::new(error.message, span.unwrap_or(design.sites[node.index()].span));
     diagnostic.help = error.help;

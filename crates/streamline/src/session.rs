@@ -1,6 +1,7 @@
 //! Turns a request's text into a running data path, in one process.
 
 mod change;
+mod placing;
 
 pub(crate) use change::PreparedChange;
 pub use change::RunningPlan;
@@ -10,7 +11,7 @@ use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::isolate;
-use crate::live::{LiveSpaces, Reads, RunningSource, rest};
+use crate::live::{Known, LiveSpaces, Reads, RunningSource};
 use crate::parser::client::{Client, Joiner};
 use crate::parser::prefix::{self, Prefix};
 use crate::parser::space::{Join, NAME as PARSER, ParserSpace};
@@ -18,15 +19,15 @@ use crate::parser::stage::Bases;
 use crate::running::edges::EdgeNames;
 use base::atomic::StopFlag;
 use capture::Devices;
-use control::place::{Refused, place};
-use control::transaction::{CarryError, carry_error, carry_out_but};
-use control::{Design, Registry, Space, design};
+use control::transaction::{CarryError, carry_error};
+use control::{Design, Graph, Registry, checked};
 use engine::profile::{Costs, Measured, Meter, tell};
 use engine::{Edge, End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
+use placing::Here;
 use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -317,27 +318,19 @@ impl Session {
         self
     }
 
-    /// The outside world for the filters of a design.
-    fn env_of(&self, design: &Design) -> Env {
-        Env { wait: design.plan.wait, latency: latency(design), daemon: self.devices.daemon(), ..self.env.clone() }
-    }
-
-    fn live_spaces(&self) -> LiveSpaces {
-        let devices: Arc<dyn Devices> = self.devices.clone();
-        LiveSpaces::new(&devices, &self.env.compiler, self.push_down)
+    /// The outside world for the filters of a graph.
+    fn env_of(&self, graph: &Graph) -> Env {
+        let wait = control::settings::plan(&graph.settings).wait;
+        Env { wait, latency: latency(graph), daemon: self.devices.daemon(), ..self.env.clone() }
     }
 
     /// Checks and places a request, but opens nothing.
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
-        let text = self.parse_whole(source, variables)?;
-        let mut spaces = self.own_spaces(&[]);
-        let mut placed = design(&text, &self.registry, &spaces)?;
-        if self.wants_to_share(&placed) {
-            spaces.push(Box::new(ParserSpace::new(None, self.nobody_to_share_with(), Vec::new())));
-            placed = place_shared(placed, &spaces, &BTreeSet::new())?.0;
-        }
-        tell(&self.costs, &mut placed.plan);
-        Ok(placed)
+        let graph = checked(&self.parse_whole(source, variables)?, &self.registry)?;
+        let shared = self.wants_to_share(&graph).then(|| ParserSpace::new(None, self.nobody_to_share_with()));
+        let (mut design, _) = self.here(&graph, shared, &[]).decide(graph)?;
+        tell(&self.costs, &mut design.plan);
+        Ok(design)
     }
 
     /// Lists missing things that a design needs besides devices: files, libpcap, flows of the daemon. Opens captures, and
@@ -350,7 +343,7 @@ impl Session {
             if !kind.leaves_nothing && !kind.spaces.has(Spaces::PARSER) {
                 continue;
             }
-            let env = Env { input: node.input, ..self.env_of(design) };
+            let env = Env { input: node.input, ..self.env_of(&design.graph) };
             if let Err(error) = (kind.make)(params, &env) {
                 match carry_error(design, NodeId(index as u32), error) {
                     CarryError::Request(diagnostic) => return Err(Error::Request(diagnostic)),
@@ -371,14 +364,21 @@ impl Session {
         self.devices.is_elsewhere()
     }
 
-    /// The spaces of this process. `running`: the sources of a plan that is to be replaced.
-    fn own_spaces(&self, running: &[RunningSource]) -> Vec<Box<dyn Space>> {
-        let app: Box<dyn Space> = Box::new(AppSpace::new(self.env.clone()));
-        std::iter::once(app).chain(self.live_spaces().beside(running).into_boxes()).collect()
+    /// The spaces for a request. `running`: the sources of a plan that is to be replaced.
+    fn here<'a>(&self, graph: &Graph, shared: Option<ParserSpace<'a>>, running: &[RunningSource]) -> Here<'a> {
+        let devices: Arc<dyn Devices> = self.devices.clone();
+        Here {
+            app: AppSpace::new(self.env_of(graph)),
+            live: LiveSpaces::new(&devices, &self.env.compiler, self.push_down).beside(running).latency(latency(graph)),
+            shared,
+            stay: BTreeSet::new(),
+            known: Known::new(Arc::clone(&self.env.compiler), self.push_down, running),
+            devices,
+        }
     }
 
-    fn wants_to_share(&self, design: &Design) -> bool {
-        match design.graph.settings.get("share") {
+    fn wants_to_share(&self, graph: &Graph) -> bool {
+        match graph.settings.get("share") {
             Some(Value::Flag(share)) => *share,
             _ => self.share,
         }
@@ -426,12 +426,12 @@ impl Session {
         let text = self.parse_whole(source, variables)?;
         let purpose = self.purpose(source);
         self.devices.set_purpose(&purpose);
-        let first = design(&text, &self.registry, &self.own_spaces(&[]))?;
-        if !self.wants_to_share(&first) {
-            return self.carry_out(first, None, change);
+        let graph = checked(&text, &self.registry)?;
+        if !self.wants_to_share(&graph) {
+            return self.carry_out(graph, None, change);
         }
         let mut joiner = self.joiner(&purpose);
-        let job = self.carry_out(first, Some(&mut joiner), change)?;
+        let job = self.carry_out(graph, Some(&mut joiner), change)?;
         *self.joined() = joiner.connection();
         Ok(job)
     }
@@ -446,30 +446,22 @@ impl Session {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries a design out. Filters run in the space `parser` if there is a parser process. `change` may change the
-    /// worker's part of the plan.
+    /// Carries a checked graph out. Filters run in the space `parser` if there is a parser process. `change` may change
+    /// the worker's part of the plan.
     fn carry_out(
         &self,
-        first: Design,
+        graph: Graph,
         parser: Option<&mut dyn Join>,
         change: impl FnOnce(&Design, &mut AppSpace, &mut Rest),
     ) -> Result<Job, Error> {
         let asked = parser.is_some();
-        let mut app = AppSpace::new(self.env_of(&first));
-        let mut live = self.live_spaces().latency(latency(&first));
-        let mut shared = ParserSpace::new(parser, self.nobody_to_share_with(), prefix::prefixes(&first));
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
-        spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
-        let (placed, refused) = if asked {
-            spaces.push(Box::new(&mut shared));
-            place_shared(first, &spaces, &BTreeSet::new())?
-        } else {
-            (first, Refused::default())
-        };
-        let mut design = carry_out_but(placed, refused, &mut spaces)?;
-        tell(&self.costs, &mut design.plan);
-        drop(spaces);
-        let mut left = rest(live, shared.into_inlets(), &design.plan);
+        let shared = parser.map(|parser| ParserSpace::new(Some(parser), self.nobody_to_share_with()));
+        let mut here = self.here(&graph, shared, &[]);
+        let (design, _) = here.carry_out(graph, None, &mut |design| {
+            tell(&self.costs, &mut design.plan);
+            Ok(())
+        })?;
+        let (mut app, mut left) = here.into_rest(&design.plan);
         change(&design, &mut app, &mut left);
         let away = isolate::carve(&design, &self.isolator, &mut left)?;
         app.give_away(&away, &design.plan);
@@ -492,16 +484,16 @@ impl Session {
         let _ = joined.map(|client| client.set_purpose(purpose));
     }
 
-    /// Makes a design of a prefix, as the request that runs it; it ends in a `drop` that only takes the place of a
-    /// sink.
-    fn prefix_design(&self, text: &str) -> Result<Design, Error> {
+    /// Makes a graph of a prefix, as the request that runs it; it ends in a `drop` that only takes the place of a sink.
+    fn prefix_graph(&self, text: &str) -> Result<Graph, Error> {
         let text = self.parse(&format!("{text} | drop"), &BTreeMap::new())?;
-        Ok(design(&text, &self.registry, &self.own_spaces(&[]))?)
+        Ok(checked(&text, &self.registry)?)
     }
 
     /// The texts of a prefix and its beginnings that other requests may read, from the source down.
     pub(crate) fn prefixes_of(&self, text: &str) -> Result<Vec<String>, Error> {
-        let cuts = cuts(&self.prefix_design(text)?);
+        let graph = self.prefix_graph(text)?;
+        let cuts = cuts(&self.here(&graph, None, &[]).decide(graph)?.0);
         Ok(cuts.into_iter().map(|(_, prefix, _)| prefix.text).collect())
     }
 
@@ -511,7 +503,7 @@ impl Session {
         self.devices.set_purpose(&format!("shared: {text}"));
         let mut outlets = Vec::new();
         let bases = (!bases.0.is_empty()).then_some(&mut bases as &mut dyn Join);
-        let job = self.carry_out(self.prefix_design(text)?, bases, |design, app, rest| {
+        let job = self.carry_out(self.prefix_graph(text)?, bases, |design, app, rest| {
             for (id, prefix, continuity) in cuts(design) {
                 // A place that runs as another prefix is read there.
                 let Some(at) = rest.left.iter().position(|left| left.is_node(id)) else { continue };
@@ -554,33 +546,13 @@ fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
 }
 
 /// How much later than it came a block may be found (`set latency=`).
-pub(crate) fn latency(design: &Design) -> Option<Duration> {
-    design.graph.settings.number("latency").map(Duration::from_nanos)
+pub(crate) fn latency(graph: &Graph) -> Option<Duration> {
+    graph.settings.number("latency").map(Duration::from_nanos)
 }
 
 fn is_end(design: &Design, id: NodeId) -> bool {
     let node = &design.plan.nodes[id.index()];
     matches!(&node.task, Task::Filter { kind, .. } if std::ptr::eq(*kind, &filters::drop::KIND))
-}
-
-/// Places a design again with the space `parser`, where that is worth it. Prefixes that run in this process stay here.
-fn place_shared(
-    first: Design,
-    spaces: &[Box<dyn Space + '_>],
-    here: &BTreeSet<String>,
-) -> Result<(Design, Refused), Diagnostic> {
-    let mut refused = Refused::default();
-    let mut design = place(first.graph, spaces, &refused)?;
-    loop {
-        let mut unfit = prefix::unfit(&design);
-        unfit.0.extend(prefix::running_here(&design, here).0);
-        if unfit.0.is_empty() {
-            return Ok((design, refused));
-        }
-        // Each turn refuses more nodes, so this ends.
-        refused.0.extend(unfit.0);
-        design = place(design.graph, spaces, &refused)?;
-    }
 }
 
 /// What `explain` could not know: why a sink does not forward frames within the kernel.

@@ -1,6 +1,6 @@
 //! A second space, which refuses or fails at any chosen step, and records what is left in it.
 
-use control::{Before, Offer, Space, StepError, Verdict};
+use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan};
 use filter::{Kind, ParamError, Params, Spaces};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,6 @@ pub struct Refusals {
     pub offers_nothing: bool,
     /// Refuses to prepare this kind, although it offered to run it.
     pub refuses: Option<&'static str>,
-    /// Refuses this kind once it sees the whole plan.
-    pub judges_against: Option<&'static str>,
     /// Fails at this step, counted from 0 over all its steps.
     pub fails_at: Option<usize>,
 }
@@ -100,17 +98,6 @@ impl Space for FussySpace {
             return Err(format!("has no implementation of `{}`", kind.name));
         }
         Ok(Some(Offer { cost: self.cost }))
-    }
-
-    fn judge(&self, plan: &Plan) -> Verdict {
-        let nodes = || plan.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node));
-        let is_it = |node: &Node| node.label.split(' ').next() == self.all_asked.judges_against;
-        let (here, elsewhere): (Vec<_>, Vec<_>) =
-            nodes().filter(|(_, node)| is_it(node)).partition(|(_, node)| node.space == self.name);
-        let say = |nodes: Vec<(NodeId, &Node)>, what: &str| -> Vec<(NodeId, String)> {
-            nodes.into_iter().map(|(id, node)| (id, format!("{} {what} {}", self.name, node.label))).collect()
-        };
-        Verdict { refused: say(here, "judges against"), notes: say(elsewhere, "prepares"), wrong: None }
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {

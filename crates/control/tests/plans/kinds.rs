@@ -1,7 +1,9 @@
 //! Kinds that exist only in these tests, with every property that the control plane reads. They cannot run.
 
-use control::Registry;
+use control::place::{self, Refused};
+use control::{Design, Registry, Space, checked};
 use filter::prelude::*;
+use request::{Diagnostic, Text};
 
 fn nothing(_: &Params, _: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("these kinds only take part in planning"))
@@ -116,4 +118,10 @@ static KINDS: [&Kind; 18] = [
 
 pub fn registry() -> Registry {
     Registry::new(&KINDS)
+}
+
+/// From an expanded tree to a placed and checked design.
+pub fn design(text: &Text, registry: &Registry, spaces: &[Box<dyn Space>]) -> Result<Design, Diagnostic> {
+    let design = place::place(checked(text, registry)?, spaces, &Refused::default())?;
+    place::check(&design).map(|()| design)
 }

@@ -1,6 +1,7 @@
 //! From a request's text to a plan: inserted, merged, rewritten, placed and refused filters.
 
-use control::{Design, Space, design, explain};
+use crate::kinds::design;
+use control::{Design, Space, explain};
 use filter::Spaces;
 use testkit::{FussySpace, Refusals};
 

@@ -1,7 +1,10 @@
 //! A design is carried out completely or not at all: each step is made to fail in turn.
 
-use control::place::Refused;
-use control::{Design, Space, carry_out, carry_out_change, design, transaction};
+use crate::kinds::design;
+use control::difference::Difference;
+use control::place::{Refused, place};
+use control::transaction::{self, CarryError, Failed};
+use control::{Design, Space};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
 use testkit::space::Contents;
@@ -20,6 +23,29 @@ fn designed(request: &str, spaces: &[Box<dyn Space>]) -> Design {
     design(&text, &crate::kinds::registry(), spaces).unwrap()
 }
 
+#[derive(Debug)]
+struct Change {
+    design: Design,
+    kept: Vec<Option<engine::NodeId>>,
+    restarts: Vec<bool>,
+}
+
+fn carry_out(design: Design, spaces: &mut [Box<dyn Space>]) -> Result<Design, CarryError> {
+    carry_out_beside(design, None, spaces).map(|change| change.design)
+}
+
+fn carry_out_beside(
+    design: Design,
+    running: Option<&Design>,
+    spaces: &mut [Box<dyn Space>],
+) -> Result<Change, CarryError> {
+    match transaction::carry_out(&design, running, spaces) {
+        Ok(Difference { kept, restarts }) => Ok(Change { design, kept, restarts }),
+        Err(Failed::Error(error)) => Err(error),
+        Err(Failed::Refused(node, why)) => panic!("{node:?} is refused: {why}"),
+    }
+}
+
 const REQUEST: &str = "pcap x | port | { |80 http | files out + |! count }";
 
 #[test]
@@ -33,7 +59,7 @@ fn every_step_that_fails_leaves_nothing() {
         let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(REQUEST, &all);
         let error = carry_out(design, &mut all).expect_err("a step fails");
-        let transaction::CarryError::System(text) = error else { panic!("{error:?}") };
+        let CarryError::System(text) = error else { panic!("{error:?}") };
         assert_eq!(text, format!("daemon fails at step {step}"));
         for space in &contents {
             assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
@@ -46,7 +72,12 @@ fn a_space_that_refuses_is_left_out_and_those_above_follow() {
     let (mut all, contents) = spaces(Refusals { refuses: Some("port"), ..Refusals::default() });
     let placed = designed(REQUEST, &all);
     assert_eq!(placed.plan.nodes[1].space, "daemon");
-    let carried = carry_out(placed, &mut all).unwrap();
+    let Err(Failed::Refused(node, why)) = transaction::carry_out(&placed, None, &mut all) else {
+        panic!("the daemon refuses to prepare it");
+    };
+    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
+    let refused = Refused([((placed.sites[node.index()].vertex, "daemon".into()), why)].into());
+    let carried = carry_out(place(placed.graph, &all, &refused).unwrap(), &mut all).unwrap();
     let spaces: Vec<_> = carried.plan.nodes.iter().map(|node| (node.label.as_str(), node.space.as_str())).collect();
     assert_eq!(spaces[..2], [("pcap x", "daemon"), ("port", "app")]);
     assert!(spaces[2..].iter().all(|(_, space)| *space == "app"), "never below its upstream: {spaces:?}");
@@ -56,44 +87,27 @@ fn a_space_that_refuses_is_left_out_and_those_above_follow() {
 }
 
 #[test]
-fn what_a_space_judges_against_is_placed_above_before_anything_is_opened() {
-    let (mut all, contents) = spaces(Refusals { judges_against: Some("port"), ..Refusals::default() });
-    let placed = designed(REQUEST, &all);
-    let of = |design: &Design| -> Vec<(String, String)> {
-        design.plan.nodes.iter().map(|node| (node.label.clone(), node.space.clone())).collect()
-    };
-    assert_eq!((placed.plan.nodes[0].space.as_str(), placed.plan.nodes[1].space.as_str()), ("daemon", "app"));
-    assert!(placed.sites[1].why.contains("daemon: daemon judges against port"), "{}", placed.sites[1].why);
-    assert_eq!(placed.sites[1].notes, ["daemon prepares port"]);
-    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
-    let before = of(&placed);
-    assert_eq!(of(&carry_out(placed, &mut all).unwrap()), before, "it runs where it was said to run");
-}
-
-#[test]
 fn sinks_are_active_before_sources() {
     let (mut all, contents) = spaces(Refusals::default());
     let design = designed("pcap x | port | files out", &all);
-    let design = carry_out(design, &mut all).unwrap();
+    carry_out(design, &mut all).unwrap();
     let log = |space: usize| contents[space].lock().unwrap().log.clone();
     assert_eq!(log(0)[log(0).len() - 2..], ["activate 1", "activate 0"]);
     assert_eq!(log(1), ["prepare files out", "connect 1 2", "activate 2"]);
-    transaction::take_back(&design, &mut all);
-    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
 }
 
 /// The labels of nodes that go on, with their numbers in the running plan.
-fn kept(change: &control::Change) -> Vec<(&str, u32)> {
+fn kept(change: &Change) -> Vec<(&str, u32)> {
     let nodes = change.design.plan.nodes.iter().zip(&change.kept);
     nodes.filter_map(|(node, running)| Some((node.label.as_str(), running.as_ref()?.0))).collect()
 }
 
-fn changed(from: &str, to: &str) -> (control::Change, Vec<Arc<Mutex<Contents>>>) {
+fn changed(from: &str, to: &str) -> (Change, Vec<Arc<Mutex<Contents>>>) {
     let (mut all, _) = spaces(Refusals::default());
     let running = carry_out(designed(from, &all), &mut all).unwrap();
     let (mut all, contents) = spaces(Refusals::default());
     let wanted = designed(to, &all);
-    (carry_out_change(wanted, &running, Refused::default(), &mut all).unwrap(), contents)
+    (carry_out_beside(wanted, Some(&running), &mut all).unwrap(), contents)
 }
 
 #[test]
@@ -146,17 +160,15 @@ fn every_step_of_a_change_that_fails_leaves_the_running_plan_and_nothing_else() 
     const WANTED: &str = "pcap x | port | { |80 http | files other + |! count + |53 head | count }";
     let (mut all, contents) = spaces(Refusals::default());
     let design = designed(WANTED, &all);
-    let change = carry_out_change(design, &running, Refused::default(), &mut all).unwrap();
+    let change = carry_out_beside(design, Some(&running), &mut all).unwrap();
     assert!(kept(&change).contains(&("port", 1)), "{:?}", kept(&change));
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 4, "the daemon takes part: {steps} steps");
     for step in 0..steps {
         let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(WANTED, &all);
-        let error = carry_out_change(design, &running, Refused::default(), &mut all).expect_err("a step fails");
-        assert!(
-            matches!(error, transaction::CarryError::System(text) if text == format!("daemon fails at step {step}"))
-        );
+        let error = carry_out_beside(design, Some(&running), &mut all).expect_err("a step fails");
+        assert!(matches!(error, CarryError::System(text) if text == format!("daemon fails at step {step}")));
         for space in &contents {
             assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
         }
@@ -204,8 +216,8 @@ fn what_is_still_written_is_not_written_anew() {
         let (mut runs, _) = spaces(Refusals::default());
         let running = carry_out(designed(from, &runs), &mut runs).unwrap();
         let (mut all, contents) = spaces(Refusals::default());
-        let error = carry_out_change(designed(to, &all), &running, Refused::default(), &mut all);
-        let transaction::CarryError::Request(diagnostic) = error.expect_err("it is written") else { panic!("{to}") };
+        let error = carry_out_beside(designed(to, &all), Some(&running), &mut all);
+        let CarryError::Request(diagnostic) = error.expect_err("it is written") else { panic!("{to}") };
         assert_eq!(diagnostic.message, format!("`out` is written by the request that runs, and {why}"));
         assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
     }

@@ -38,13 +38,13 @@ pub(crate) fn carve(design: &Design, command: &[OsString], rest: &mut Rest) -> R
             request: group.text.clone(),
             input: group.input,
             output: group.output,
-            latency: latency(design),
+            latency: latency(&design.graph),
         };
         let failed = |why: String| Error::System(format!("no process for `{}`: {why}", group.text));
         let (child, rings) = Child::start(recipe).map_err(failed)?;
         let (input, output) = (group.input, group.output);
         let (sink, source) =
-            ends::ends(rings, (input, output), &group.text, Box::new(child), latency(design), group.restart);
+            ends::ends(rings, (input, output), &group.text, Box::new(child), latency(&design.graph), group.restart);
         put_in(rest, &group, sink, source);
         away.extend(group.nodes);
     }

@@ -1,20 +1,28 @@
 //! The spaces `kernel` and `daemon`: devices, and selectors that run where the packets are.
 //!
-//! - `lowering` — decides from the plan what can be done there, before anything is opened.
-//! - `forward` — frames that go from one device to another.
-//! - `ration` — fits a plan into the daemon's budgets.
+//! - `known` — what is known of devices, budgets and refusals.
+//! - `cut` — decides from the plan what is read and what is left out, before anything is opened; `shape` has what the
+//!   plan's shape rules out, `reads` what a source reads, `lowering` the programs for it.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
-//! - `space` — one of the two spaces: the steps of a transaction open what was decided.
+//! - `verifier` — asks the kernel about programs.
+//! - `forward` — frames that go from one device to another.
+//! - `space` — one of the two spaces: opens what was cut.
 //! - here — both spaces, and the worker's part of a plan ([`rest`]), in which everything that runs further down is a
 //!   source.
 
+mod cut;
 mod forward;
+mod known;
 mod lowering;
-mod ration;
+mod reads;
 mod selection;
+mod shape;
 mod space;
+mod verifier;
 
-pub(crate) use space::{Reads, RunningSource, hands_over};
+pub(crate) use cut::{Cut, cut};
+pub(crate) use known::Known;
+pub(crate) use reads::{Reads, RunningSource, hands_over};
 
 use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened, Rest};
@@ -51,9 +59,14 @@ impl LiveSpaces {
         self
     }
 
-    /// The spaces for a design that is only planned, not carried out.
-    pub(crate) fn into_boxes(self) -> impl Iterator<Item = Box<dyn Space>> {
-        self.0.into_iter().map(|space| Box::new(space) as Box<dyn Space>)
+    /// Sets what is to be opened.
+    pub(crate) fn set_cut(&mut self, cut: Cut) {
+        self.0.iter_mut().for_each(|space| space.set_sources(cut.sources.clone()));
+    }
+
+    /// Tells what could not be opened. Gives whether there was something.
+    pub(crate) fn tell(&mut self, known: &mut Known) -> bool {
+        self.0.iter_mut().fold(false, |told, space| space.tell(known) | told)
     }
 
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut dyn Space> {
@@ -99,7 +112,7 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
             push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
         }
         let Some(live) = live.0.iter_mut().find(|space| space.name() == node.space) else { continue };
-        for (label, task, source) in live.take_sources(id, plan) {
+        for (label, task, source) in live.take_sources(id) {
             push(label, task, source);
         }
     }

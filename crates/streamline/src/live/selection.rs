@@ -4,7 +4,7 @@
 //! program cannot tell about.
 
 use capture::ETHERNET;
-use engine::{Choice, NodeId};
+use engine::{Choice, NodeId, Plan, Task};
 use filter::prelude::Class;
 use filter::{Decides, Kind, Lower, Malformed, Params};
 use program::{Compile, Expression, Interpreter};
@@ -108,6 +108,17 @@ impl Selection {
             Selection::All(parts) | Selection::Any(parts) => parts.iter().all(Selection::is_of_cut_packets),
             Selection::Not(_) => false,
         }
+    }
+}
+
+/// The selection at a node of a plan. `None`: no program can know it.
+pub(super) fn selection(plan: &Plan, at: NodeId) -> Option<Selection> {
+    match &plan.nodes[at.index()].task {
+        Task::Filter { kind, params } => Some(Selection::Filter(kind, params.clone())),
+        Task::Choose(choice) => Selection::of(choice, &|id| match &plan.nodes[id.index()].task {
+            Task::Filter { kind, params } => Some((*kind, params.clone())),
+            Task::Choose(_) => None,
+        }),
     }
 }
 

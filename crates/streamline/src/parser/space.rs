@@ -41,10 +41,15 @@ pub(crate) struct ParserSpace<'a> {
 }
 
 impl<'a> ParserSpace<'a> {
-    /// The space for a design with these prefixes. Without `parser` it can plan but not open anything.
-    pub(crate) fn new(parser: Option<&'a mut dyn Join>, nobody: Option<String>, prefixes: Vec<Option<Prefix>>) -> Self {
+    /// The space of a request. Without `parser` it can plan but not open anything.
+    pub(crate) fn new(parser: Option<&'a mut dyn Join>, nobody: Option<String>) -> Self {
         let (nodes, edges, inlets) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        ParserSpace { parser, nobody, prefixes, nodes, edges, inlets, running: BTreeMap::new() }
+        ParserSpace { parser, nobody, prefixes: Vec::new(), nodes, edges, inlets, running: BTreeMap::new() }
+    }
+
+    /// Sets the prefixes of the design that is to be carried out.
+    pub(crate) fn set_prefixes(&mut self, prefixes: Vec<Option<Prefix>>) {
+        self.prefixes = prefixes;
     }
 
     /// Prepares a plan beside running readings: a new source for a running prefix goes on with that reading.

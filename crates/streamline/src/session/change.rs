@@ -1,16 +1,16 @@
 //! Replaces a running request by another: decides what goes on, what is new, and which sources hand over to which.
 
-use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
+use super::{Error, Left, Opened, Rest, Session};
 use crate::app_space::{AppSpace, Taken};
 use crate::isolate;
-use crate::live::{Reads, RunningSource, hands_over, rest};
+use crate::live::{Reads, RunningSource, hands_over};
 use crate::parser::client::Client;
 use crate::parser::prefix;
 use crate::parser::space::{NAME as PARSER, ParserSpace};
 use crate::running::edges::EdgeNames;
 use capture::CaptureRequest;
-use control::place::Refused;
-use control::{Change, Design, Space, carry_out_change, design};
+use control::difference::Difference;
+use control::{Design, checked};
 use engine::profile::tell;
 use engine::{Edge, HandOver, NodeId, Part, Plan, stages_fit};
 use filter::run::Instance;
@@ -83,37 +83,29 @@ impl Session {
         let (text, _) = self.parse_and_begin(source, variables)?;
         let sources: Vec<RunningSource> =
             running.sources.iter().filter(|source| !ended.contains(&source.node)).cloned().collect();
-        let first = design(&text, &self.registry, &self.own_spaces(&sources))?;
-        isolate::refuse(&first, "a request that takes another's place starts no processes")?;
+        let graph = checked(&text, &self.registry)?;
         if running.design.plan.nodes.iter().any(|node| node.how.isolate) {
             return Err(Error::Input("a request with `isolate=yes` cannot be replaced".into()));
         }
-        let mut app = AppSpace::new(self.env_of(&first));
-        let mut live = self.live_spaces().beside(&sources).latency(latency(&first));
-        let wants_to_share = self.wants_to_share(&first);
+        let wants_to_share = self.wants_to_share(&graph);
         let mut joiner = self.joiner(&self.purpose(source));
         if wants_to_share {
             joiner = joiner.over(self.joined().upgrade());
         }
-        let mut shared = ParserSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
-            .beside(running.inlets(ended));
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
-        spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
-        let (mut placed, refused) = if wants_to_share {
-            spaces.push(Box::new(&mut shared));
-            // A request that shared nothing so far may begin to share now, with all its prefixes.
-            let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
-            place_shared(first, &spaces, &here)?
-        } else {
-            (first, Refused::default())
-        };
-        // The running plan was divided into stages by the same costs.
-        tell(&self.costs, &mut placed.plan);
-        let Change { mut design, kept, restarts } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
-        drop(spaces);
-        // If a space has refused a filter, this is a different plan.
-        tell(&self.costs, &mut design.plan);
-        let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
+        let shared = wants_to_share
+            .then(|| ParserSpace::new(Some(&mut joiner), self.nobody_to_share_with()).beside(running.inlets(ended)));
+        let mut here = self.here(&graph, shared, &sources);
+        // A request that shared nothing so far may begin to share now, with all its prefixes.
+        if self.wants_to_share(&running.design.graph) {
+            here.stay = running.prefixes_here();
+        }
+        let (design, Difference { kept, restarts }) = here.carry_out(graph, Some(&running.design), &mut |design| {
+            isolate::refuse(design, "a request that takes another's place starts no processes")?;
+            // The running plan was divided into stages by the same costs.
+            tell(&self.costs, &mut design.plan);
+            Ok(())
+        })?;
+        let (mut app, Rest { plan: rest, left }) = here.into_rest(&design.plan);
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
         let plan = RunningPlan::new(design, origins, &left, rest.clone());
