@@ -190,7 +190,11 @@ impl Flows {
             cx.count("flows evicted", 1);
             self.end(oldest, Reason::Evicted, cx);
         }
-        let flow = packet.tcp.map_or(packet.flow, |segment| client::of_client(packet.flow, segment.flags));
+        let bytes = cx.rings.bytes(block);
+        let flow = packet.tcp.map_or(packet.flow, |segment| {
+            let payload = packet.frame.tcp(bytes).map_or(&[][..], |tcp| tcp.payload());
+            client::of_client(packet.flow, segment.flags, payload)
+        });
         let is_answer = flow != packet.flow;
         let (vlans, tunnels) = facts_of(cx.rings, block, packet.frame.vlans());
         let state = State::new(block.time, is_answer, packet.icmp, vlans, tunnels);

@@ -1,10 +1,11 @@
 //! Which side of a connection is the client, decided at the first packet that is seen.
 //!
-//! A SYN tells it. Where none was seen, the server has a known port, or the lower port, or did not come first. That is
-//! a guess: records of `flows` and of messages agree on it, since all ask here.
+//! A SYN tells it. Where none was seen, the bytes may tell who sends them; else the server has a known port, or the lower
+//! port, or did not come first. That is a guess: records and alerts agree on it, since all ask here.
 
 use packet::Flow;
 use packet::tcp::Flags;
+use protocols::probe;
 
 /// Ports of the TCP servers that hosts run most, sorted. Not in it: 20, from which FTP servers open connections.
 #[rustfmt::skip]
@@ -18,9 +19,13 @@ const SERVERS: &[u16] = &[
 const FTP_DATA: u16 = 20;
 
 /// The flow of a TCP connection in the direction of its client. `first`: the flow of the first packet that was seen,
-/// from its sender; `flags` are those of that packet.
-pub(crate) fn of_client(first: Flow, flags: Flags) -> Flow {
-    let is_from_server = if flags.syn() { flags.ack() } else { rank(first.source_port) < rank(first.target_port) };
+/// from its sender; `flags` and `payload` are those of that packet.
+pub(crate) fn of_client(first: Flow, flags: Flags, payload: &[u8]) -> Flow {
+    let is_from_server = match probe::sender(payload) {
+        _ if flags.syn() => flags.ack(),
+        Some(side) => side == 1,
+        None => rank(first.source_port) < rank(first.target_port),
+    };
     if is_from_server { first.reversed() } else { first }
 }
 
@@ -45,7 +50,7 @@ mod tests {
     fn turns(source_port: u16, target_port: u16, flags: Flags) -> bool {
         let address = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let first = Flow { source: address(1), target: address(2), source_port, target_port, protocol: protocol::TCP };
-        of_client(first, flags) != first
+        of_client(first, flags, b"") != first
     }
 
     #[test]
@@ -69,6 +74,21 @@ mod tests {
         // Equal: the sender of the first packet.
         check(7000, 7000, false);
         check(179, 179, false);
+    }
+
+    #[test]
+    fn bytes_tell_more_than_ports() {
+        let address = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let first = Flow {
+            source: address(1),
+            target: address(2),
+            source_port: 80,
+            target_port: 40_000,
+            protocol: protocol::TCP,
+        };
+        for (payload, turns) in [(&b""[..], true), (b"GET / HTTP/1.1\r\n", false), (b"HTTP/1.1 200 OK\r\n", true)] {
+            assert_eq!(of_client(first, ACK, payload) != first, turns, "{}", payload.escape_ascii());
+        }
     }
 
     #[test]

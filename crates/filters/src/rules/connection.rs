@@ -34,8 +34,6 @@ pub(super) struct Connection {
     pub heard: [bool; 2],
     /// Handshake steps seen: 1 SYN, 2 SYN with ACK, 3 final ACK.
     pub handshake: u8,
-    /// The capture began midway, and the assumed client is the server.
-    turned: bool,
     /// Stream bytes are missing, and rules were not told yet.
     pub gap: bool,
     /// Stream bytes were skipped because a rule passes the flow.
@@ -125,7 +123,6 @@ impl Connection {
             midstream: false,
             heard: [false; 2],
             handshake: 0,
-            turned: false,
             gap: false,
             missed: false,
             list: 0,
@@ -156,19 +153,6 @@ impl Connection {
             self.gap = true;
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
-        if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
-            let sender = probe::sender(cx.rings.bytes(block));
-            self.turned = sender.is_some_and(|side| side != block.class.direction());
-            if self.turned {
-                self.flow = self.flow.reversed();
-                self.events.iter_mut().for_each(|events| events.turn());
-            }
-        }
-        let mut block = *block;
-        if self.turned {
-            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction());
-        }
-        let block = &block;
         let side = usize::from(block.class.direction());
         let gap = u64::from(block.gap());
         self.gap |= gap > 0;

@@ -10,7 +10,7 @@ use super::midstream::Midstream;
 use super::row::{self, Alert, SCHEMA, Seen};
 use super::transfers::Transfers;
 use crate::decap::{self, Decap, Fate};
-use crate::parts::client;
+
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
@@ -344,7 +344,7 @@ impl Inspector {
             Err(_) => return (None, false),
         };
         if self.midstream != Midstream::Read
-            && let Some(slot) = self.joined_midway(&segment, scope, frame.time, cx)
+            && let Some(slot) = self.joined_midway(&segment, scope, frame, cx)
         {
             // Its bytes are of a stream that is not read.
             return (Some(slot), true);
@@ -376,7 +376,13 @@ impl Inspector {
                         let mut events = None;
                         if let Some((old, _)) = self.flows.find(flow, scope) {
                             // Events from the start of a connection also depend on earlier attempts.
-                            events = self.flows.get_mut(old).and_then(|connection| connection.events.take());
+                            if let Some(connection) = self.flows.get_mut(old) {
+                                events = connection.events.take();
+                                events
+                                    .iter_mut()
+                                    .filter(|_| connection.flow != client)
+                                    .for_each(|events| events.turn());
+                            }
                             self.forget(old, cx);
                         }
                         let slot = self.find_or_begin(client, scope, frame.time, cx).0;
@@ -399,7 +405,7 @@ impl Inspector {
             }
             None => match self.flows.find(flow, scope) {
                 Some((slot, _)) => Some(slot),
-                None => Some(self.find_or_begin(client::of_client(*flow, segment.flags), scope, frame.time, cx).0),
+                None => Some(self.find_or_begin(segment.client(frame, cx), scope, frame.time, cx).0),
             },
         };
         if self.engine.asks_for_stream_events()
@@ -419,7 +425,13 @@ impl Inspector {
 
     /// The flow of a segment whose connection was joined midway; `None`: it was seen from its SYN.
     #[cold]
-    fn joined_midway(&mut self, segment: &Segment, scope: u64, time: u64, cx: &mut Context<'_>) -> Option<Slot> {
+    fn joined_midway(
+        &mut self,
+        segment: &Segment,
+        scope: u64,
+        frame: &Descriptor,
+        cx: &mut Context<'_>,
+    ) -> Option<Slot> {
         let known = self.flows.find(&segment.flow, scope).map(|(slot, _)| slot);
         if segment.is_first_syn() {
             // Another connection begins.
@@ -430,7 +442,7 @@ impl Inspector {
         if self.assembler.stream_of(&segment.flow, scope).is_some() {
             return None;
         }
-        let slot = self.find_or_begin(client::of_client(segment.flow, segment.flags), scope, time, cx).0;
+        let slot = self.find_or_begin(segment.client(frame, cx), scope, frame.time, cx).0;
         let connection = self.flows.get_mut(slot)?;
         if !std::mem::replace(&mut connection.midstream, true) {
             cx.count("connections joined midway", 1);

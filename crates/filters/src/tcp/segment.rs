@@ -1,8 +1,10 @@
 //! A TCP segment in its frame: the facts that the assembler needs, as plain values. `assembler.rs` decides what it
 //! means for its connection.
 
+use crate::parts::client;
 use crate::parts::origin::{Origin, Origins};
 use crate::parts::transport::{Refusal, locate};
+use filter::prelude::*;
 use packet::encapsulation::Vlans;
 use packet::flow::Flow;
 use packet::frame::protocol;
@@ -55,6 +57,12 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// The flow in the direction of the client, if this is the first segment of its connection that was seen.
+    #[cold]
+    pub fn client(&self, frame: &Descriptor, cx: &Context<'_>) -> Flow {
+        client::of_client(self.flow, self.flags, cx.rings.bytes(&frame.part(self.offset, self.len)))
+    }
+
     /// Reads a segment out of a frame.
     #[inline(always)]
     pub fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
