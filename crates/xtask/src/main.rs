@@ -8,6 +8,7 @@
 mod attack;
 mod bench;
 mod ci;
+mod compatible;
 mod counts;
 mod crash;
 mod files;
@@ -63,6 +64,18 @@ const TASKS: &[Task] = &[
         usage: "[--walks]",
         summary: "check what the compiler does not: arrows, rooms, links, plain English; or measure what a reader walks",
         run: tidy::run,
+    },
+    Task {
+        name: "msrv",
+        usage: "",
+        summary: "check the program with the oldest compiler that is promised",
+        run: compatible::msrv,
+    },
+    Task {
+        name: "semver",
+        usage: "REVISION",
+        summary: "compare the API of `streamline` with that of a revision",
+        run: compatible::semver,
     },
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
     Task {
