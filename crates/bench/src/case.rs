@@ -73,7 +73,7 @@ impl From<String> for CaseError {
 const MEMORY_RUNS: usize = 5;
 
 impl Case {
-    /// Is this case to be measured when only cases with this text are? Cases that show how steady the machine is always
+    /// Whether this case is to be measured when only cases with this text are. Cases that show how steady the machine is always
     /// are.
     pub fn is_about(&self, text: &str) -> bool {
         matches!(self.goal, Goal::Within(..)) || self.about.contains(text) || self.against.contains(text)

@@ -56,7 +56,7 @@ impl Setting {
         Program::new(&self.streamline).args(["run", "--quiet", "--stats", "none", request])
     }
 
-    /// Does our program accept this request?
+    /// Whether our programs accept this request.
     pub fn accepts(&self, request: &str) -> bool {
         Program::new(&self.streamline).args(["check", request]).run().is_ok()
     }

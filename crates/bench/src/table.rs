@@ -89,7 +89,7 @@ pub enum Found {
     Numbers {
         /// The number that the goal is for.
         figure: Estimate,
-        /// Is it ours divided by the peer's? Else it is ours.
+        /// Whether it is ours divided by the peer's. Else it is ours.
         is_ratio: bool,
         /// The median of ours.
         ours: f64,
@@ -257,7 +257,7 @@ impl Table {
         json!({"machine": self.machine, "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>()})
     }
 
-    /// Did a case go wrong? A missed goal or a missing peer is no error.
+    /// Whether a case went wrong. A missed goal or a missing peer is no error.
     pub fn has_failed(&self) -> bool {
         self.failures().next().is_some()
     }

@@ -45,7 +45,7 @@ pub fn next(object: Object, id: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// Does an object with this id exist?
+/// Whether an object with this id exists.
 pub fn exists(object: Object, id: u32) -> io::Result<bool> {
     let Some(before) = id.checked_sub(1) else { return Ok(false) };
     Ok(next(object, before)? == Some(id))
@@ -69,7 +69,7 @@ pub struct ProgramInfo {
 }
 
 impl ProgramInfo {
-    /// Is it a program for [`Hook::Xdp`]?
+    /// Whether it is a program for [`Hook::Xdp`].
     pub fn is_xdp(&self) -> bool {
         self.kind == PROG_TYPE_XDP
     }

@@ -66,7 +66,7 @@ impl Region {
         Region { bytes, capacity, start, used: 0, holds: 0, chunk: Arc::new(Chunk { bytes, capacity }) }
     }
 
-    /// Is the ring's handle the only one? Then the last reader has read for the last time (`Arc::get_mut` acquires).
+    /// Whether the ring's handle is the only one. Then the last reader has read for the last time (`Arc::get_mut` acquires).
     fn is_alone(&mut self) -> bool {
         Arc::get_mut(&mut self.chunk).is_some()
     }
@@ -271,7 +271,7 @@ impl AppendRing {
         unsafe { &*self.regions.get() }.iter().map(|region| region.holds).sum()
     }
 
-    /// Is any block in the same region held, or read by another thread?
+    /// Whether any block in the same region is held, or read by another thread.
     pub fn is_held(&mut self, pos: u64, len: u32) -> bool {
         let regions = self.regions.get_mut();
         AppendRing::find(regions, pos, len).is_some_and(|index| regions[index].holds > 0 || !regions[index].is_alone())

@@ -54,7 +54,7 @@ impl Flags {
     /// The frame's sender left the transport checksum to its device, and the frame was seen before that.
     pub const CHECKSUM_OPEN: Flags = Flags(1 << 7);
 
-    /// Are all flags of `other` set?
+    /// Whether all flags of `other` are set.
     #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -90,7 +90,7 @@ impl Descriptor {
         Flags((self.wire_and_flags >> 24) as u8)
     }
 
-    /// Is every flag in `flags` set?
+    /// Whether every flag is in `flags` set.
     #[inline]
     pub fn has(&self, flags: Flags) -> bool {
         self.flags().has(flags)

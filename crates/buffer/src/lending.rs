@@ -199,7 +199,7 @@ impl Lender {
     }
 }
 
-/// Does the block end within the first `mapped` bytes?
+/// Whether the block ends within the first `mapped` bytes.
 fn is_within(block: &Descriptor, mapped: u64) -> bool {
     end_of(block).is_some_and(|end| end <= mapped)
 }

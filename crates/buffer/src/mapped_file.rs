@@ -42,7 +42,7 @@ impl MappedFile {
         self.len
     }
 
-    /// Is nothing mapped (an empty file)?
+    /// Whether nothing is mapped (an empty file).
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -24,7 +24,7 @@ pub struct Device {
     pub mtu: u32,
     /// How packets get into the ring, for users.
     pub how: String,
-    /// Does a thread copy its packets into the ring? `false` for a device that is not open yet may turn out wrong: the
+    /// Whether a thread copies its packets into the ring. `false` for a device that is not open yet may turn out wrong: the
     /// kernel may refuse the program.
     pub copied: bool,
 }
@@ -34,7 +34,7 @@ pub struct Device {
 pub struct Past {
     /// Age of the oldest packet in the ring, in nanoseconds.
     pub reaches_ns: u64,
-    /// Are all packets there that this reader may see? Otherwise only those that some reader wanted.
+    /// Whether all packets are there that this reader may see. Otherwise only those that some reader wanted.
     pub whole: bool,
 }
 

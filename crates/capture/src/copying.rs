@@ -162,7 +162,7 @@ pub trait Copier: Send + Sync {
         Ok(())
     }
 
-    /// Is the device gone?
+    /// Whether the device is gone.
     fn gone(&self) -> bool;
 
     /// Counts of other packets that did not arrive, by name.

@@ -22,7 +22,7 @@ pub trait Devices: Send + Sync {
         None
     }
 
-    /// Does another process, a daemon, open the devices?
+    /// Whether another process, as daemon, opens the devices.
     fn is_elsewhere(&self) -> bool {
         false
     }

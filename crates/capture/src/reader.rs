@@ -472,7 +472,7 @@ impl CaptureReader {
         ledger
     }
 
-    /// Is the packet seen only because this reader looks back, or because another reader wants it?
+    /// Whether the packet is seen only because this reader looks back, or because another reader wants it.
     fn is_past(&self, packet: &Packet) -> bool {
         self.exchanged.as_ref().is_some_and(|exchanged| exchanged.past)
             && packet.facts.wanted & 1 << self.books.bit == 0
@@ -488,7 +488,7 @@ impl CaptureReader {
         self.end = self.end.min(self.reader.memory().next());
     }
 
-    /// Has it reached the place where it was [stopped](Self::stop)?
+    /// Whether it has reached the place where it was [stopped](Self::stop).
     pub fn has_ended(&mut self) -> bool {
         self.end < u64::MAX && (self.look() == Found::Nothing && self.reader.position() >= self.end)
     }
@@ -567,7 +567,7 @@ impl CaptureReader {
         }
     }
 
-    /// Does the owner know that this reader sleeps, so that its [`line`](Self::line) will become readable?
+    /// Whether the owner knows that this reader sleeps, so that its [`line`](Self::line) will become readable.
     pub fn announced(&self) -> bool {
         self.announced
     }

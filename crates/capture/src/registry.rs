@@ -78,7 +78,7 @@ struct Key {
 }
 
 impl Key {
-    /// Are these rings of one device, one that copies packets and one that takes them away?
+    /// Whether these rings are of one device, one that copies packets and one that takes them away.
     fn meets(&self, other: &Key) -> bool {
         self.index == other.index && self.mode != other.mode
     }
@@ -328,7 +328,7 @@ impl Shared {
         Some(budget)
     }
 
-    /// Has a device's budget room for this user's expression, which may replace that of the reader `but`?
+    /// Whether a device's budget has room for this user's expression, which may replace that of the reader `but`.
     fn afford(&self, state: &State, key: &Key, (user, but): (u32, Option<u64>), cost: u32) -> Result<(), CaptureError> {
         let Some(mut budget) = self.budget(state, key.index, user, but) else { return Ok(()) };
         budget.take(&key.device, cost).map_err(|error| match key.mode {

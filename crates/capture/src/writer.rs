@@ -68,7 +68,7 @@ pub trait Writer: Send + Sync {
         None
     }
 
-    /// Is the device gone? No more packets will come.
+    /// Whether the device is gone. No more packets will come.
     fn gone(&self) -> bool {
         false
     }

@@ -44,7 +44,7 @@ fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
     }
 }
 
-/// Does this file begin like a capture?
+/// Whether this file begins like a capture.
 fn is_capture(path: &Path) -> bool {
     let mut first = Vec::new();
     let file = std::fs::File::open(path).ok().filter(|_| path.is_file());
@@ -53,7 +53,7 @@ fn is_capture(path: &Path) -> bool {
     read.is_some() && sniff(&first).is_some_and(is_one)
 }
 
-/// Is there a device of this name, or is it a name that Linux gives to devices?
+/// Whether there is a device of this name, or the name is one that Linux gives to devices.
 fn is_device(word: &str) -> bool {
     let listed = || driver::device::list(&Namespace::current().ok()?).ok();
     let is_there = || listed().is_some_and(|devices| devices.iter().any(|device| device.link.name == word));

@@ -183,7 +183,7 @@ fn print_data(text: &str) -> Outcome {
     }
 }
 
-/// Did the reader of standard output close it? Long-running commands ask this: while they have no output, no write fails.
+/// Whether the reader of standard output closed it. Long-running commands ask this: while they have no output, no write fails.
 fn nobody_reads() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let stdout = std::io::stdout();

@@ -22,7 +22,7 @@ const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// Signals that come no later than this after the first count as the same signal.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Is the user told when the process takes longer than `SAME` to stop?
+/// Whether the user is told when the process takes longer than `SAME` to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finishing {
     /// The user is told that the process is finishing, and how to abandon it.

@@ -13,7 +13,7 @@ const COLUMNS: usize = 80;
 /// Columns of the line that is on standard error now; 0 if there is none.
 static SHOWN: Mutex<usize> = Mutex::new(0);
 
-/// Does the terminal understand escape sequences? TERM says so.
+/// Whether the terminal understands escape sequences. TERM says so.
 pub(crate) fn has_escapes() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }

@@ -24,7 +24,7 @@ fn stat(process: i32) -> Vec<String> {
     fields.split_whitespace().map(String::from).collect()
 }
 
-/// Is this process stopped (SIGSTOP, a debugger), so that it reads nothing? No, if it cannot be seen from here.
+/// Whether this process is stopped (SIGSTOP, a debugger), so that it reads nothing. No, if it cannot be seen from here.
 pub(crate) fn is_stopped(process: i32) -> bool {
     stat(process).first().is_some_and(|state| matches!(state.as_str(), "T" | "t"))
 }

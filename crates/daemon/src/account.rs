@@ -25,7 +25,7 @@ impl Account {
         of_daemon(&passwd())
     }
 
-    /// Is it a user for the daemon alone, and not `nobody`?
+    /// Whether it is a user for the daemon alone, and not `nobody`.
     pub fn is_own(&self) -> bool {
         self.name == NAME
     }

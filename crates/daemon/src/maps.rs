@@ -30,7 +30,7 @@ pub const EVERYBODY: &str =
 /// Why this client gets no maps.
 pub const THIS_PROCESS: &str = "this process has CAP_BPF or CAP_SYS_ADMIN, and so could write the kernel's maps";
 
-/// May all users of this machine load programs? `true` if the setting cannot be read.
+/// Whether all users of this machine may load programs. `true` if the setting cannot be read.
 pub fn everybody_loads() -> bool {
     std::fs::read_to_string(SETTING).map_or(true, |value| value.trim() == "0")
 }
@@ -51,7 +51,7 @@ pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
     }
 }
 
-/// May a thread of this process load programs?
+/// Whether a thread of this process may load programs.
 fn may_load(process: &OwnedFd) -> io::Result<bool> {
     // Its number in this /proc, which may be that of another PID namespace than the daemon's.
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
@@ -65,7 +65,7 @@ fn may_load(process: &OwnedFd) -> io::Result<bool> {
     Ok(loads)
 }
 
-/// May a thread of the process with this number load programs?
+/// Whether a thread of the process with this number may load programs.
 pub fn threads_load(number: i32) -> io::Result<bool> {
     let folder = format!("/proc/{number}/task");
     for _ in 0..TRIES {
@@ -85,7 +85,7 @@ pub fn threads_load(number: i32) -> io::Result<bool> {
     Err(io::Error::other("its threads come and go"))
 }
 
-/// May the thread with this status load programs? Root's threads are not asked: only root can put one into another
+/// Whether the thread with this status may load programs. Root's threads are not asked: only root can put one into another
 /// user's process.
 fn loads(status: &str) -> io::Result<bool> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));

@@ -304,7 +304,7 @@ impl Policy {
         }
     }
 
-    /// Are there devices whose packets are kept?
+    /// Whether there are devices whose packets are kept.
     pub(crate) fn keeps(&self) -> bool {
         self.entries.iter().any(|entry| entry.keep.is_some())
     }
@@ -318,18 +318,18 @@ impl Policy {
         kept.map(|(at, entry, bytes)| (entry.right(at), capture::registry::ring_bytes(bytes, self.ring_bytes)))
     }
 
-    /// Can this group's ring have readers that another reader could deceive?
+    /// Whether this group's ring can have readers that another reader could deceive.
     pub(crate) fn shares(&self, right: &Permission) -> bool {
         // Only root is in group 0.
         !self.is_for_one && right.group != 0
     }
 
-    /// May this peer do anything at all?
+    /// Whether this peer may do anything at all.
     pub fn knows(&self, peer: &Peer) -> bool {
         self.is_manager(peer) || self.entries.iter().any(|entry| entry.concerns(peer))
     }
 
-    /// May this peer look at other users' work, end it, and turn devices into interfaces?
+    /// Whether this peer may look at other users' work, end it, and turn devices into interfaces.
     pub fn may_manage(&self, peer: &Peer) -> bool {
         self.is_manager(peer)
     }
@@ -340,7 +340,7 @@ pub fn group() -> Option<u32> {
     names("/etc/group").get(GROUP).copied()
 }
 
-/// Does this name match a pattern, in which `*` stands for any bytes?
+/// Whether this name matches a pattern, in which `*` stands for any bytes.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -372,7 +372,7 @@ impl Session {
         }
     }
 
-    /// Is this the process of an interface that lost its daemon? If not, it is refused.
+    /// Whether this is the process of an interface that lost its daemon. If not, it is refused.
     fn adopts(&self, socket: &OwnedFd) -> bool {
         if self.peer.user != rustix::process::geteuid().as_raw() {
             return false;

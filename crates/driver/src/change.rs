@@ -23,9 +23,9 @@ pub struct Change {
     pub address: Option<Address>,
     /// Its name; the link must be off.
     pub name: Option<String>,
-    /// Does it resolve addresses of neighbours, for which it sends frames of its own?
+    /// Whether it resolves addresses of neighbours, for which it sends frames of its own.
     pub arp: Option<bool>,
-    /// Does it receive frames for other hosts? Stays so until it is changed back.
+    /// Whether it receives frames for other hosts. Stays so until it is changed back.
     pub promiscuous: Option<bool>,
 }
 

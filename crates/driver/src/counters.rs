@@ -18,7 +18,7 @@ pub struct Counter {
     pub meaning: Meaning,
 }
 
-/// Does a counter count lost packets?
+/// Whether a counter counts lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// No.

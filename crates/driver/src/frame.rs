@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
         self.bytes.len() + if self.tagged { TAG_BYTES } else { 0 }
     }
 
-    /// Is the length 0?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -114,7 +114,7 @@ impl<'a> Frame<'a> {
         self.tagged.then(|| (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([t0, t1])))
     }
 
-    /// Did this host send it?
+    /// Whether this host sent it.
     pub fn is_outbound(&self) -> bool {
         self.flags.has(SlotFlags::OUTBOUND)
     }
@@ -180,7 +180,7 @@ impl<'a> FrameArray<'a> {
         FrameArray { frames: [const { MaybeUninit::uninit() }; BATCH_BLOCKS], len: 0 }
     }
 
-    /// Is there no room left?
+    /// Whether there is no room left.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.len == BATCH_BLOCKS

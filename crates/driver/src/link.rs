@@ -25,7 +25,7 @@ pub struct Link {
     pub mtu: u32,
     /// IFF flags.
     pub flags: u32,
-    /// Does the kernel know that it can carry packets (RFC 2863, ifOperStatus up)? Not all drivers tell.
+    /// Whether the kernel knows that it can carry packets (RFC 2863, ifOperStatus up). Not all drivers tell.
     pub operational: bool,
     /// Most bytes of packets that may go out as one before they are cut (GSO).
     pub gso_max_bytes: u32,
@@ -39,7 +39,7 @@ pub struct Link {
     pub master: Option<u32>,
     /// The attached XDP program.
     pub xdp: Option<XdpAttached>,
-    /// Does the host's stack use IPv6 on it (`disable_ipv6` is 0)?
+    /// Whether the host's stacks use IPv6 on it (`disable_ipv6` is 0).
     pub has_ipv6: bool,
     /// The kernel's counters.
     pub counters: LinkCounters,
@@ -93,22 +93,22 @@ const FRAME_RELAY: u16 = 107;
 const ARPHRD_RAWIP: u16 = 519;
 
 impl Link {
-    /// Is it switched on?
+    /// Whether it is switched on.
     pub fn is_up(&self) -> bool {
         self.has(libc::IFF_UP)
     }
 
-    /// Is it switched on, and does it have a carrier?
+    /// Whether it is switched on, and has a carrier.
     pub fn is_running(&self) -> bool {
         self.is_up() && self.has(libc::IFF_RUNNING)
     }
 
-    /// Does it give back frames sent on it?
+    /// Whether it gives back frames sent on it.
     pub fn is_loopback(&self) -> bool {
         self.has(libc::IFF_LOOPBACK)
     }
 
-    /// Does it receive frames for other hosts?
+    /// Whether it receives frames for other hosts.
     pub fn is_promiscuous(&self) -> bool {
         self.promiscuity > 0
     }

@@ -60,7 +60,7 @@ pub struct Route {
     pub gateway: Option<Ipv4Addr>,
     /// The host's source address.
     pub source: Option<Ipv4Addr>,
-    /// Does it lead to one other host? Otherwise to this one, to several, or nowhere.
+    /// Whether it leads to one other host. Otherwise to this one, to several, or nowhere.
     pub is_unicast: bool,
 }
 
@@ -71,7 +71,7 @@ pub enum Neighbour {
     Known {
         /// The address.
         mac: [u8; 6],
-        /// Was it not confirmed lately, so that it should be asked for again?
+        /// Whether it was not confirmed lately, so that it should be asked for again.
         is_old: bool,
     },
     /// The kernel is asking for it.

@@ -59,7 +59,7 @@ pub struct Options {
     pub queues: usize,
     /// Most frames that the kernel keeps for each queue until they are received.
     pub queue_frames: u32,
-    /// Does it stay when it is closed, until it is removed in another way?
+    /// Whether it stays when it is closed, until it is removed in another way.
     pub persistent: bool,
 }
 

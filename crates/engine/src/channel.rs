@@ -99,7 +99,7 @@ impl Shared {
         self.ends.bell()
     }
 
-    /// Has the receiver left? Then blocks in the channel have no reader.
+    /// Whether the receiver has left. Then blocks in the channel have no reader.
     pub(crate) fn has_left(&self) -> bool {
         self.ends.has_left()
     }

@@ -199,7 +199,7 @@ pub enum Select {
 }
 
 impl Select {
-    /// Does a block of this class go along?
+    /// Whether a block of this class goes along.
     #[inline]
     pub fn accepts(&self, class: Class) -> bool {
         match self {

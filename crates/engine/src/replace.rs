@@ -202,7 +202,7 @@ impl Worker {
         std::mem::take(&mut self.past)
     }
 
-    /// Is there a plan that can replace the running one now?
+    /// Whether there is a plan that can replace the running one now.
     pub(crate) fn can_switch(&self) -> bool {
         let Some(next) = self.next.as_ref().filter(|_| self.team.is_none()) else { return false };
         let goes_on = |at: usize| next.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));

@@ -51,7 +51,7 @@ impl Sessions {
         }
     }
 
-    /// Can a stream have this class? A block of another class has no session.
+    /// Whether a stream can have this class. A block of another class has no session.
     #[inline]
     pub(crate) fn is_stream(&self, class: Class) -> bool {
         (class.connection() as usize) < STREAMS

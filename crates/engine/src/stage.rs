@@ -194,7 +194,7 @@ fn pieces(plan: &Plan) -> Vec<usize> {
     (0..pieces.len()).map(|index| root(&pieces, index)).collect()
 }
 
-/// Does this edge of a node lead into a process of its own, or out of one?
+/// Whether this edge of a node leads into a process of its own, or out of one.
 fn is_border(plan: &Plan, from: usize, edge: &Edge) -> bool {
     plan.nodes[from].how.isolate != plan.nodes[edge.to.index()].how.isolate
 }

@@ -519,7 +519,7 @@ fn labels(plan: &Plan, stages: &Stages) -> Vec<(Vec<String>, usize)> {
     stages.stages.iter().map(|stage| (labels(&stage.nodes), stage.threads)).collect()
 }
 
-/// Does a stage get streams from several places, so that it has to number them itself?
+/// Whether a stage gets streams from several places, so that it has to number them itself.
 fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
     let mut from: Vec<usize> =
         stages.channels.iter().filter(|channel| channel.to == stage).map(|channel| channel.from.0).collect();

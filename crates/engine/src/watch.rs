@@ -135,7 +135,7 @@ impl Copies {
         true
     }
 
-    /// Is a reader near enough to read a new copy? It depends on the reader's own word, and lying costs other readers
+    /// Whether a reader is near enough to read a new copy. It depends on the reader's own word, and lying costs other readers
     /// nothing.
     fn is_of_use(&mut self) -> bool {
         let room = self.writer.geometry();

@@ -762,7 +762,7 @@ pub(crate) fn add_recycles(nodes: &mut [Node]) {
     }
 }
 
-/// Does this filter send each block along one of the edges behind it?
+/// Whether this filter sends each block along one of the edges behind it.
 pub(crate) fn splits(task: &Task) -> bool {
     matches!(task, Task::Filter { kind, .. } if kind.splits)
 }

@@ -58,7 +58,7 @@ impl<'a> Batch<'a> {
         self.live.count_ones()
     }
 
-    /// Are there no live blocks?
+    /// Whether there are no live blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.live == 0

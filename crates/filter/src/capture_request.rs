@@ -49,7 +49,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Does a flow with this hash belong to this part?
+    /// Whether a flow with this hash belongs to this part.
     #[inline]
     pub fn has(&self, hash: u32) -> bool {
         // Use the hash's upper bits; this needs no division. The parts differ in size by at most 1 in 2^32.

@@ -103,7 +103,7 @@ impl Counters {
         self.left_out.add_all(&other.left_out);
     }
 
-    /// Does the sum hold?
+    /// Whether the sum holds.
     pub fn adds_up(&self) -> bool {
         self.blocks_in == self.blocks_passed + self.blocks_rejected + self.blocks_taken + self.drops.total()
     }

@@ -87,7 +87,7 @@ impl Output {
         OutputSink(self.clone())
     }
 
-    /// Does a sink write here?
+    /// Whether a sink writes here.
     pub fn is_open(&self) -> bool {
         self.sinks.load(Ordering::Relaxed) > 0
     }
@@ -97,7 +97,7 @@ impl Output {
         Output::new(Box::new(FirstLines { writer: Arc::clone(&self.writer), left: count }), self.eager)
     }
 
-    /// Should each batch be written at once?
+    /// Whether each batch should be written at once.
     pub fn eager(&self) -> bool {
         self.eager
     }

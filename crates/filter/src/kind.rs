@@ -80,17 +80,17 @@ impl Types {
         Types(set)
     }
 
-    /// Is this type in the set?
+    /// Whether this type is in the set.
     pub const fn has(self, one: Type) -> bool {
         self.0 & (1 << one as u8) != 0
     }
 
-    /// Are all types of `other` in the set?
+    /// Whether all types of `other` are in the set.
     pub const fn has_all(self, other: Types) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Is it the empty set?
+    /// Whether it is the empty set.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -176,7 +176,7 @@ impl Parts {
         Parts(self.0 | other.0)
     }
 
-    /// Are all of `other` in the set?
+    /// Whether all of `other` are in the set.
     pub const fn has(self, other: Parts) -> bool {
         self.0 & other.0 == other.0
     }
@@ -231,7 +231,7 @@ impl Spaces {
         Spaces(self.0 | other.0)
     }
 
-    /// Is any of `other` in the set?
+    /// Whether any of `other` is in the set.
     pub const fn has(self, other: Spaces) -> bool {
         self.0 & other.0 != 0
     }
@@ -727,17 +727,17 @@ impl Kind {
         self.first.filter(|_| begins).unwrap_or(self)
     }
 
-    /// May a chain begin with it?
+    /// Whether a chain may begin with it.
     pub fn may_begin(&self) -> bool {
         self.is_source() || self.first.is_some()
     }
 
-    /// Is it a source?
+    /// Whether it is a source.
     pub const fn is_source(&self) -> bool {
         self.takes.is_none()
     }
 
-    /// Does this source take packets away from the host?
+    /// Whether this source takes packets away from the host.
     pub fn takes_away(&self, params: &Params) -> bool {
         match self.device {
             Some(DeviceAccess::Shared(shared)) => {
@@ -748,12 +748,12 @@ impl Kind {
         }
     }
 
-    /// Is it a sink?
+    /// Whether it is a sink.
     pub const fn is_sink(&self) -> bool {
         matches!(self.gives, Gives::Nothing)
     }
 
-    /// May it reject blocks, so that `|!` can follow it? Every filter in place may, except those that split or join.
+    /// Whether it may reject blocks, so that `|!` can follow it. Every filter in place may, except those that split or join.
     pub fn may_reject(&self) -> bool {
         self.rejects || (!self.is_source() && self.gives == Gives::Same && !self.splits && self.joins.is_none())
     }

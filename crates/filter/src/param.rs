@@ -319,7 +319,7 @@ impl Params {
         }
     }
 
-    /// Is `key` yes? `false` if it was not given.
+    /// Whether `key` is yes. `false` if it was not given.
     pub fn flag(&self, key: &str) -> bool {
         matches!(self.get(key), Some(Value::Flag(true)))
     }

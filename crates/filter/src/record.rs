@@ -35,7 +35,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Is it the same type?
+    /// Whether it is the same type.
     pub fn is(&self, other: &FieldType) -> bool {
         match (self, other) {
             (FieldType::Rows(one), FieldType::Rows(other)) => one.id == other.id,

@@ -97,7 +97,7 @@ pub trait Source: Send {
         None
     }
 
-    /// Does another stage of this request give its blocks? That stage then wakes this one for every event, and counts
+    /// Whether another stage of this request gives its blocks. That stage then wakes this one for every event, and counts
     /// the input.
     fn is_of_stage(&self) -> bool {
         false
@@ -365,7 +365,7 @@ impl Instance {
         Instance::SessionAnew(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
     }
 
-    /// Does it give blocks into `cx.out`, although its kind works in place?
+    /// Whether it gives blocks into `cx.out`, although its kind works in place.
     pub fn gives_anew(&self) -> bool {
         matches!(self, Instance::SessionAnew(..))
     }

@@ -173,7 +173,7 @@ impl StreamTable {
         self.open
     }
 
-    /// Are there no open connections?
+    /// Whether there are no open connections.
     pub fn is_empty(&self) -> bool {
         self.open == 0
     }

@@ -165,7 +165,7 @@ impl By {
         }
     }
 
-    /// Is `time` beyond the current interval? Then its groups are written.
+    /// Whether `time` is beyond the current interval. Then its groups are written.
     fn interval_ends(&mut self, time: u64) -> bool {
         let Some(every) = self.every else { return false };
         let end = (time - time % every).saturating_add(every);

@@ -212,7 +212,7 @@ impl Decap {
         self.fragments.stop_last(rings);
     }
 
-    /// Did a fragment in the last frame overlap earlier ones?
+    /// Whether a fragment in the last frame overlapped earlier ones.
     pub(crate) fn is_overlapping(&self) -> bool {
         self.fragments.overlaps
     }

@@ -148,7 +148,7 @@ fn continuity_of(one: Type) -> crate::parser::Continuity {
     crate::parser::Continuity::of(Types::of(&[one])).unwrap_or(crate::parser::Continuity::Frames)
 }
 
-/// Does the error mean that the ring does not exist, or has just gone?
+/// Whether the error means that the ring does not exist, or has just gone.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotConnected, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | NotConnected)

@@ -262,7 +262,7 @@ impl Save {
         }
     }
 
-    /// Is there room for a frame of this length, with the headers before it and the end of the capture?
+    /// Whether there is room for a frame of this length, with the headers before it and the end of the capture.
     fn has_room_for(&self, len: usize, interface: &buffer::Interface) -> bool {
         (self.buffer.len() + self.encoder.most_bytes(len, interface)) as u64 <= self.room.left()
     }

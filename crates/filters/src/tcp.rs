@@ -154,7 +154,7 @@ pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
     })
 }
 
-/// Are urgent bytes part of the stream? Each filter has its default.
+/// Whether urgent bytes are part of the stream. Each filter has its default.
 pub(crate) const URGENT: Param =
     Param::new("urgent", ParamType::Choice(&["inline", "oob"]), "keep urgent bytes in the stream, or leave them out");
 
@@ -162,7 +162,7 @@ pub(crate) const URGENT: Param =
 pub(crate) const CHECKSUM: Param =
     Param::new("checksum", ParamType::Choice(&CHECKSUMS), "leave out segments with a wrong checksum").default("auto");
 
-/// Are segments left out that the receiver would drop for other reasons?
+/// Whether segments are left out that the receiver would drop for other reasons.
 pub(crate) const CHECK: Param =
     Param::new("check", ParamType::Flag, "leave out what the receiver would, for other reasons than checksums")
         .default("yes");

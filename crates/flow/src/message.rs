@@ -91,11 +91,11 @@ pub struct OpenInterface {
     pub gateways: Vec<IpAddr>,
     /// Bits a second of the wire. `None`: as fast as the device takes frames.
     pub rate: Option<u64>,
-    /// Do preamble, checksum and gap of a frame (24 bytes) count in that rate, too?
+    /// Whether preamble, checksum and gap of a frame (24 bytes) count in that rate, too.
     pub count_gaps: bool,
-    /// Should a DHCP server be asked for an address, besides those named here?
+    /// Whether a DHCP server should be asked for an address, besides those named here.
     pub dhcp: bool,
-    /// Does the device stay with the host? Its addresses, routes and neighbours are then those of the host, and
+    /// Whether the device stays with the host. Its addresses, routes and neighbours are then those of the host, and
     /// `addresses` and `gateways` are empty.
     pub share: bool,
 }
@@ -185,7 +185,7 @@ pub struct Listening {
     pub device: String,
     /// Address and port that were chosen.
     pub local: SocketAddr,
-    /// Do the doorbells' handles come beside this?
+    /// Whether the doorbells' handles come beside this.
     pub has_bells: bool,
 }
 
@@ -209,9 +209,9 @@ pub struct Granted {
     pub local: SocketAddr,
     /// Address and port of the other side. `None`: it has no fixed one.
     pub remote: Option<SocketAddr>,
-    /// May received packets have unfinished transport checksums (from a veth's peer that leaves them to the device)?
+    /// Whether received packets may have unfinished transport checksums (from a veth's peer that leaves them to the device).
     pub unfinished_checksums: bool,
-    /// Do the doorbells' handles come beside this?
+    /// Whether the doorbells' handles come beside this.
     pub has_bells: bool,
     /// For TCP: this side's initial sequence number. For a connecting flow the Flow Manager chose it (RFC 6528). For an
     /// accepted one the driver sent it in its answer to the SYN. 0 for UDP.
@@ -233,7 +233,7 @@ pub struct InterfaceState {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Bits a second of the wire. `None`: as fast as the device takes frames.
     pub rate: Option<u64>,
-    /// Does the device stay with the host? The host then knows the routes, and `routes` is empty.
+    /// Whether the device stays with the host. The host then knows the routes, and `routes` is empty.
     pub is_shared: bool,
     /// Why the interface carries no packets now. `None`: it does.
     pub trouble: Option<String>,
@@ -363,7 +363,7 @@ pub fn common(one: IpAddr, other: IpAddr) -> Option<u8> {
     }
 }
 
-/// Does this prefix hold the address?
+/// Whether this prefix holds the address.
 pub fn holds((network, length): (IpAddr, u8), address: IpAddr) -> bool {
     common(network, address).is_some_and(|common| common >= length)
 }

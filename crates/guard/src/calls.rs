@@ -308,7 +308,7 @@ pub fn without_io_uring() -> Result<(), String> {
     apply_filter(&program).map_err(|error| error.to_string())
 }
 
-/// Can this kernel confine calls? Confines nothing.
+/// Whether this kernel can confine calls. Confines nothing.
 pub fn supported(name: &'static str) -> Guard {
     let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     let has = known.split_whitespace().any(|action| action == "errno");

@@ -54,7 +54,7 @@ fn guard(name: &'static str, restricted: Result<RestrictionStatus, String>) -> G
     Guard { name, held }
 }
 
-/// Can this kernel confine files? Confines nothing.
+/// Whether this kernel can confine files. Confines nothing.
 pub fn supported(name: &'static str) -> Guard {
     let made = rules(CompatLevel::HardRequirement, AccessNet::from_all(ABI::V4));
     Guard { name, held: made.map(drop).map_err(|_| "this kernel has no Landlock, or does not use it".into()) }

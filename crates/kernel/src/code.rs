@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub use bpf::Instruction;
 
-/// Is this a call of a helper?
+/// Whether this is a call of a helper.
 pub fn is_call(instruction: &Instruction) -> bool {
     instruction.code == CALL
 }
 
-/// Is this a multiplication, division or modulo?
+/// Whether this is a multiplication, division or modulo.
 pub fn is_product(instruction: &Instruction) -> bool {
     let products = [Alu::Multiply, Alu::Divide, Alu::Modulo].map(|operation| operation as u8);
     [ALU32, ALU64].contains(&(instruction.code & 0x07)) && products.contains(&(instruction.code & 0xf0))

@@ -25,7 +25,7 @@ pub fn possible_cpus() -> u32 {
     last.map_or(known, |last| last.saturating_add(1)).clamp(1, 4096)
 }
 
-/// Can this kernel switch threads in the middle of softirqs (since Linux 6.18 also between those of one processor)? An
+/// Whether this kernel can switch threads in the middle of softirqs (since Linux 6.18 also between those of one processor). An
 /// ordinary kernel finishes a packet's programs before it begins with the next packet.
 pub(crate) fn is_realtime() -> bool {
     // If the file cannot be read, assume an ordinary kernel.

@@ -29,7 +29,7 @@ fn asked(expressions: &[Expression]) -> Vec<Asked> {
     expressions.iter().map(|expression| (1 << expression.bit, ready(expression))).collect()
 }
 
-/// Do the kernel's program and the interpreter agree on these frames?
+/// Whether the kernel's program and the interpreter agree on these frames.
 fn agree(
     tags: bool,
     expressions: &[Expression],

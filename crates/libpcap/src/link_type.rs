@@ -17,7 +17,7 @@ pub(crate) fn data_link_type(link_type: u16) -> c_int {
     }
 }
 
-/// Do packets of this link type begin with the address family of the system that captured them? NULL and LOOP of the
+/// Whether packets of this link type begin with the address family of the system that captured them. NULL and LOOP of the
 /// BSDs and of macOS, see <https://www.tcpdump.org/linktypes.html>.
 pub(crate) const fn has_family(link_type: u16) -> bool {
     matches!(link_type, 0 | 108)

@@ -36,12 +36,12 @@ impl Announcements {
         self.due
     }
 
-    /// Is the next one the first?
+    /// Whether the next one is the first.
     fn is_first(&self) -> bool {
         self.left == ANNOUNCEMENTS
     }
 
-    /// Is one due now?
+    /// Whether one is due now.
     fn tick(&mut self, now: u64) -> bool {
         if self.due.is_none_or(|due| due > now) {
             return false;

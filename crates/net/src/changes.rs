@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) struct Away(Vec<(u64, IpAddr)>);
 
 impl Away {
-    /// Is it one of them?
+    /// Whether it is one of them.
     pub(crate) fn holds(&self, address: IpAddr) -> bool {
         // Almost always the list is empty.
         !self.0.is_empty() && self.0.iter().any(|(_, away)| *away == address)

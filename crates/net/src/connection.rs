@@ -79,13 +79,13 @@ impl Connection {
         }
     }
 
-    /// Have both sides finished, and was each FIN acknowledged?
+    /// Whether both sides have finished, and each FIN was acknowledged.
     pub(crate) fn ended_in_order(&self) -> bool {
         let is_acknowledged = self.fin.is_some() && self.fin == self.sent.map(|(oldest, _)| oldest);
         is_acknowledged && self.far_fin.is_some() && self.far_fin == self.acknowledged
     }
 
-    /// Has this side sent nothing yet, so that the peer does not know the connection?
+    /// Whether this side has sent nothing yet, so that the peer does not know the connection.
     pub(crate) fn is_unheard(&self) -> bool {
         self.sent.is_none()
     }
@@ -100,7 +100,7 @@ impl Connection {
         (self.sent.map_or(0, |(_, next)| next), self.acknowledged)
     }
 
-    /// Can a segment with this number be in flight (RFC 5927 4.1)?
+    /// Whether a segment with this number can be in flight (RFC 5927 4.1).
     pub(crate) fn is_under_way(&self, sequence: u32) -> bool {
         self.sent.is_some_and(|(oldest, next)| !is_after(oldest, sequence) && !is_after(sequence, next))
     }

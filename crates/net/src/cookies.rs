@@ -23,7 +23,7 @@ const NO_SHIFT: u8 = 15;
 pub(crate) struct SynOptions {
     /// The longest segment that the sender accepts, bytes.
     pub(crate) segment: u16,
-    /// Does the sender understand selective acknowledgements (RFC 2018)?
+    /// Whether the sender understands selective acknowledgements (RFC 2018).
     pub(crate) has_sack: bool,
     /// The shift of the sender's windows. `None`: it does not shift.
     pub(crate) shift: Option<u8>,

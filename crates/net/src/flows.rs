@@ -75,16 +75,16 @@ pub(crate) struct Flow {
     pub(crate) template: Template,
     /// Only for TCP.
     pub(crate) connection: Option<Connection>,
-    /// Is it in the queue of flows that have packets to send?
+    /// Whether it is in the queue of flows that have packets to send.
     pub(crate) is_active: bool,
     /// It has had no turn since it rang.
     pub(crate) is_fresh: bool,
     pub(crate) held: Option<Held>,
-    /// Are its frames traced?
+    /// Whether its frames are traced.
     pub(crate) is_traced: bool,
     /// `Some(n)`: its application closed it, and `n` packets of its channel are still to be sent. `None`: it is open.
     pub(crate) closing: Option<u64>,
-    /// Should its application be woken?
+    /// Whether its application should be woken.
     pub(crate) ring: bool,
     /// Records and bytes that the driver has finished since it last reported them.
     pub(crate) done: (u64, u64),

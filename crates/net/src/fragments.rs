@@ -143,7 +143,7 @@ impl Fragments {
         }
     }
 
-    /// Is there room for `cost` more bytes of this datagram? Makes an entry for a new one.
+    /// Whether there is room for `cost` more bytes of this datagram. Makes an entry for a new one.
     fn admit(&mut self, key: Key, cost: usize, now: u64) -> bool {
         let new = !self.datagrams.contains_key(&key);
         let source = self.sources.get(&key.source);

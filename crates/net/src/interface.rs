@@ -364,7 +364,7 @@ impl Core {
         }
     }
 
-    /// Can a frame be sent now?
+    /// Whether a frame can be sent now.
     fn has_more(&self, now: u64) -> bool {
         self.next_departure(now).is_some_and(|next| next <= now)
     }
@@ -399,7 +399,7 @@ impl Core {
         [send, self.retry_receive].into_iter().chain(others).flatten().min()
     }
 
-    /// Should the device be watched now?
+    /// Whether the device should be watched now.
     pub(crate) fn listens(&self, now: u64) -> bool {
         !self.is_gone && self.retry_receive.is_none_or(|retry| retry <= now)
     }

@@ -112,7 +112,7 @@ fn bare(frame: &[u8], place: Place) -> Vec<u8> {
     bare
 }
 
-/// Has the first fragment all headers (RFC 7112 5)? Without the transport header, a filter has no ports to check.
+/// Whether the first fragment has all headers (RFC 7112 5). Without the transport header, a filter has no ports to check.
 fn has_headers(frame: &[u8], place: Place) -> Result<bool, End> {
     match walk(frame, place) {
         Ok(Behind::Transport(place)) => Ok(frame.len() >= place.at + if place.protocol == TCP { 20 } else { 8 }),
@@ -157,7 +157,7 @@ impl Core {
         self.behind_options(whole, now)
     }
 
-    /// Is the interface a member of this group: of all nodes, or of the nodes whose addresses end like one of its own?
+    /// Whether the interface is a member of this group: of all nodes, or of the nodes whose addresses end like one of its own.
     fn is_member(&self, group: Ipv6Addr) -> bool {
         let is_of = |own: &IpAddr| matches!(own, IpAddr::V6(own) if ndp::solicited_node(*own) == group);
         group == ndp::ALL_NODES || self.routes.addresses().iter().any(|(own, _)| is_of(own))

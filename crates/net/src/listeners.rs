@@ -124,7 +124,7 @@ impl Listeners {
         self.all.keys().copied().collect()
     }
 
-    /// May one more connection of this user wait?
+    /// Whether one more connection of this user may wait.
     pub(crate) fn may_wait(&self, user: u32) -> bool {
         let of_user = self.all.values().filter(|listener| listener.user == user);
         of_user.map(|listener| listener.waiting.len()).sum::<usize>() < USER_WAITING

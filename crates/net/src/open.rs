@@ -30,7 +30,7 @@ pub(crate) struct Opened {
     /// How it is reached: a word for [`OpenInterface::how`], and a text for users.
     pub(crate) via: &'static str,
     pub(crate) how: String,
-    /// May received packets have unfinished transport checksums?
+    /// Whether received packets may have unfinished transport checksums.
     pub(crate) unfinished_checksums: bool,
     /// For a device that the host keeps. `None`: only Streamline uses it.
     pub(crate) share: Option<SharedDevice>,
@@ -92,7 +92,7 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
     }
 }
 
-/// Will the interface have an IPv6 address?
+/// Whether the interface will have an IPv6 address.
 fn wants_ipv6(open: &OpenInterface) -> bool {
     open.addresses.iter().any(|(address, _)| address.is_ipv6())
 }
@@ -168,7 +168,7 @@ fn mac(link: &Link) -> [u8; 6] {
     link.address.0.first_chunk().copied().unwrap_or_default()
 }
 
-/// Does the other end of the link send unfinished checksums, since there is no real device?
+/// Whether the other ends of the link send unfinished checksums, since there is no real device.
 fn leaves_checksums(link: &Link) -> bool {
     link.kind.is_some()
 }

@@ -51,9 +51,9 @@ pub(crate) struct Overload {
     share: u64,
     /// When the thread was last idle, ns.
     idle: u64,
-    /// Is the thread idle until the next turn?
+    /// Whether the thread is idle until the next turn.
     rests: bool,
-    /// Was the thread busy for a whole window?
+    /// Whether the thread was busy for a whole window.
     is_saturated: bool,
 }
 
@@ -133,7 +133,7 @@ impl Overload {
         self.sending_ns = self.sending_ns.saturating_add(ns);
     }
 
-    /// Is this flow beyond its share, and do other flows wait?
+    /// Whether this flow is beyond its share, while other flows wait.
     pub(crate) fn is_over(&self, account: &Account) -> bool {
         self.is_saturated && self.active > 1 && account.window == self.window && account.ns >= self.share
     }

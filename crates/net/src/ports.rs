@@ -11,7 +11,7 @@ const DYNAMIC: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// Ports below this are for user 0.
 const FREE_FROM: u16 = 1024;
 
-/// May this user have this port? 0 stands for any free port.
+/// Whether this user may have this port. 0 stands for any free port.
 pub(crate) fn check_user(port: u16, user: u32) -> Result<(), NetError> {
     if port == 0 || port >= FREE_FROM || user == 0 {
         return Ok(());

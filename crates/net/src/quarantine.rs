@@ -16,7 +16,7 @@ pub(crate) struct Ended {
     /// Its next sequence number, and its last acknowledgement.
     pub(crate) sequence: u32,
     pub(crate) acknowledged: Option<u32>,
-    /// Have both sides finished?
+    /// Whether both sides have finished.
     pub(crate) in_order: bool,
 }
 

@@ -53,7 +53,7 @@ impl Wire {
         self.used
     }
 
-    /// Does it have a rate?
+    /// Whether it has a rate.
     pub(crate) fn is_paced(&self) -> bool {
         self.bits.is_some()
     }

@@ -22,7 +22,7 @@ pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
 pub(crate) const ETHERNET: usize = ethernet::Packet::HEADER_BYTES;
 
-/// Is this hardware address a group address?
+/// Whether this hardware address is a group address.
 pub(crate) fn is_group(mac: [u8; 6]) -> bool {
     mac[0] & 1 != 0
 }
@@ -36,9 +36,9 @@ pub(crate) struct Whole<'a> {
     pub(crate) protocol: u8,
     pub(crate) source: IpAddr,
     pub(crate) target: IpAddr,
-    /// Was it for several hosts: an IPv4 broadcast, an IPv6 group?
+    /// Whether it was for several hosts: an IPv4 broadcast, an IPv6 group.
     pub(crate) is_to_many: bool,
-    /// Did it come in fragments, or as a lone fragment?
+    /// Whether it came in fragments, or as a lone fragment.
     pub(crate) is_fragmented: bool,
     /// When the device received it.
     pub(crate) time: u64,
@@ -113,7 +113,7 @@ impl Core {
         self.counters.end(end);
     }
 
-    /// May the interface now answer a stranger with a frame of `bytes`?
+    /// Whether the interface may now answer a stranger with a frame of `bytes`.
     pub(crate) fn may_answer(&mut self, bytes: usize, now: u64) -> bool {
         let time = self.wire.time_of(bytes);
         !self.wire.is_paced() || self.answer_time.take_time(time, now)

@@ -57,7 +57,7 @@ fn ends((address, length): (IpAddr, u8)) -> (IpAddr, IpAddr) {
     }
 }
 
-/// Can a single host have this address?
+/// Whether a single host can have this address.
 pub(crate) fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -236,12 +236,12 @@ impl Routes {
         self
     }
 
-    /// Has it an IPv6 address?
+    /// Whether it has an IPv6 address.
     pub(crate) fn has_ipv6(&self) -> bool {
         self.has_family(Ipv6Addr::UNSPECIFIED.into())
     }
 
-    /// Has it an address of the same family?
+    /// Whether it has an address of the same family.
     pub(crate) fn has_family(&self, of: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| own.is_ipv4() == of.is_ipv4())
     }
@@ -255,17 +255,17 @@ impl Routes {
         self.addresses.iter().filter(|(own, length)| own.is_ipv4() && *length < 31).map(|prefix| ends(*prefix))
     }
 
-    /// Is it the broadcast address of a prefix, or of the link? IPv6 has none.
+    /// Whether it is the broadcast address of a prefix, or of the link. IPv6 has none.
     pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
         address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.networks().any(|(_, last)| last == address)
     }
 
-    /// Is it the network address of a prefix, the old form of its broadcast address?
+    /// Whether it is the network address of a prefix, the old form of its broadcast address.
     pub(crate) fn is_network(&self, address: IpAddr) -> bool {
         self.networks().any(|(first, _)| first == address)
     }
 
-    /// Can a neighbour have this address?
+    /// Whether a neighbour can have this address.
     pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
         match self.special(address) {
             Some(hop) => matches!(hop, Hop::Neighbour(_)),
@@ -273,7 +273,7 @@ impl Routes {
         }
     }
 
-    /// Can a gateway have this address? Routes do not count: a gateway is a neighbour of an own address.
+    /// Whether a gateway can have this address. Routes do not count: a gateway is a neighbour of an own address.
     fn is_neighbour(&self, address: IpAddr) -> bool {
         match self.special(address) {
             Some(hop) => matches!(hop, Hop::Neighbour(_)),

@@ -33,7 +33,7 @@ impl Default for ShareLimits {
 const MOST_WEIGHT: u32 = 1000;
 
 impl Core {
-    /// May `user` have a flow of this class? All guarantees count, except that of `except`, a flow that is changing.
+    /// Whether `user` may have a flow of this class. All guarantees count, except that of `except`, a flow that is changing.
     pub(crate) fn permits(
         &self,
         class: Class,

@@ -141,7 +141,7 @@ impl Template {
         Header { bytes: [0; HEADER], len: self.len, layout: self.layout }
     }
 
-    /// Is this the header of a packet of this flow, with `len` bytes including the Ethernet header?
+    /// Whether this is the header of a packet of this flow, with `len` bytes including the Ethernet header.
     pub(crate) fn fits(&self, header: &Header, len: usize) -> bool {
         let header = &header.bytes;
         let differs = header

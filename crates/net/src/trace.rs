@@ -39,7 +39,7 @@ pub(crate) struct Trace {
     pub(crate) snap: usize,
     pub(crate) driver: Driver,
     pub(crate) bells: Bells,
-    /// Should the application be rung?
+    /// Whether the application should be rung.
     ring: bool,
     /// It broke its channel.
     is_broken: bool,

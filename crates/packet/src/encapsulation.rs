@@ -135,7 +135,7 @@ pub fn parse(link: LinkType, bytes: &[u8]) -> Result<Encapsulation, Malformed> {
     walk(bytes, offset, layer)
 }
 
-/// Can frames of this link type be read?
+/// Whether frames of this link type can be read.
 pub fn is_read(link: LinkType) -> bool {
     link_layer::is_read(link)
 }

@@ -47,7 +47,7 @@ impl Flow {
         }
     }
 
-    /// Is the source the lower address, or the lower port of equal addresses?
+    /// Whether the source is the lower address, or the lower port of equal addresses.
     #[inline]
     pub fn is_canonical(&self) -> bool {
         (self.source, self.source_port) <= (self.target, self.target_port)

@@ -240,13 +240,13 @@ impl Frame {
         bytes.get(self.payload()).unwrap_or_default()
     }
 
-    /// Is it a fragment other than the first? Then there is no header at `transport_offset`.
+    /// Whether it is a fragment other than the first. Then there is no header at `transport_offset`.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.fragment.is_some_and(|fragment| fragment.offset != 0)
     }
 
-    /// Was the IP packet longer on the wire than captured?
+    /// Whether the IP packet was longer on the wire than captured.
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.payload_end.saturating_sub(self.transport_offset) < self.payload_wire_len

@@ -16,7 +16,7 @@ pub(crate) type Step = Result<(usize, Layer), Malformed>;
 
 const CUT: Malformed = Malformed::TruncatedLink;
 
-/// Can frames of this link type be read?
+/// Whether frames of this link type can be read.
 pub(crate) fn is_read(link: LinkType) -> bool {
     // A known link type fails on empty input with another error.
     !matches!(first(link, &[]), Err(Malformed::UnsupportedLink))

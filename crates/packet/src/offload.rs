@@ -203,7 +203,7 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Can a packet be part of a super-frame?
+/// Whether a packet can be part of a super-frame.
 fn is_cut_so(frame: &[u8], read: &Frame) -> bool {
     // A jumbogram has its length in an extension header, which its segments would lack.
     let is_jumbo = read.version == 6 && u16_at(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);

@@ -110,7 +110,7 @@ impl Header {
         if self.kuznetzov { 24 } else { 16 }
     }
 
-    /// Do records have the layout of version 2.4: 16 bytes of header, captured length before wire length? A loop over
+    /// Whether records have the layout of version 2.4: 16 bytes of header, captured length before wire length. A loop over
     /// such records needs this check only once.
     #[inline]
     pub fn is_plain(&self) -> bool {

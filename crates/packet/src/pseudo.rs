@@ -18,7 +18,7 @@ fn address(address: IpAddr) -> Sum {
     }
 }
 
-/// Is the checksum `field` in `bytes` correct? `pseudo` is the sum of the pseudo header.
+/// Whether the checksum `field` in `bytes` is correct. `pseudo` is the sum of the pseudo header.
 ///
 /// A sender that leaves the checksum to its device writes the folded pseudo header there. A veth pair has no device to
 /// finish it. `may_be_unfinished` accepts such a field too.

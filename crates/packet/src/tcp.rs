@@ -5,7 +5,7 @@
 
 use crate::malformed::Malformed;
 
-/// Is `a` behind `b` in sequence space (RFC 9293 3.4)?
+/// Whether `a` is behind `b` in sequence space (RFC 9293 3.4).
 pub fn is_after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
@@ -28,31 +28,31 @@ impl Flags {
     /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
 
-    /// Is any of `other`'s bits set?
+    /// Whether any of `other`'s bits is set.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Is SYN set?
+    /// Whether SYN is set.
     #[inline]
     pub const fn syn(self) -> bool {
         self.intersects(Self::SYN)
     }
 
-    /// Is ACK set?
+    /// Whether ACK is set.
     #[inline]
     pub const fn ack(self) -> bool {
         self.intersects(Self::ACK)
     }
 
-    /// Is FIN set?
+    /// Whether FIN is set.
     #[inline]
     pub const fn fin(self) -> bool {
         self.intersects(Self::FIN)
     }
 
-    /// Is RST set?
+    /// Whether RST is set.
     #[inline]
     pub const fn rst(self) -> bool {
         self.intersects(Self::RST)

@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// Do both directions have the same number? Otherwise each end chooses the number for packets to itself. GRE's key
+    /// Whether both directions have the same number. Otherwise each end chooses the number for packets to itself. GRE's key
     /// can be used either way. Switches that mirror frames use it for the direction.
     pub const fn has_one_id(self) -> bool {
         matches!(self, Kind::Erspan | Kind::Pppoe | Kind::Vxlan | Kind::Geneve)
@@ -149,7 +149,7 @@ pub enum Carries {
     Fragment(Frame),
 }
 
-/// Is it certain at a glance that a frame has no inner packet? True for Ethernet or no link header, at most one tag,
+/// Whether it is certain at a glance that a frame has no inner packet. True for Ethernet or no link header, at most one tag,
 /// IPv4 without options or IPv6, followed by TCP, ICMP, or UDP on other ports.
 #[inline(always)]
 pub fn is_plain(link: LinkType, bytes: &[u8], ports: &Ports) -> bool {

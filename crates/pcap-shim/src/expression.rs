@@ -87,7 +87,7 @@ impl Expression {
     }
 }
 
-/// Does this program accept every packet without a test?
+/// Whether this program accepts every packet without a test.
 fn passes_all(program: &[Instruction]) -> bool {
     matches!(program, [Instruction { code: RETURN, k: 1.., .. }, ..])
 }

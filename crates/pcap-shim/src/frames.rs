@@ -115,7 +115,7 @@ impl Frames {
     }
 }
 
-/// Is a quarter of the ring published, so that the writer must wait for the reader?
+/// Whether a quarter of the ring is published, so that the writer must wait for the reader.
 fn is_full((packets, bytes): (u64, u64), slots: u32, ring_bytes: u64) -> bool {
     packets >= u64::from(slots) / 4 || bytes >= ring_bytes / 4
 }

@@ -58,12 +58,12 @@ pub fn named_daemon() -> Option<&'static str> {
     Some(daemon()).filter(|path| *path != SOCKET)
 }
 
-/// May requests share parts with others?
+/// Whether requests may share parts with others.
 pub fn shares() -> bool {
     variable(parser::VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(parser::is_asked_for)
 }
 
-/// Does a daemon have this device?
+/// Whether a daemon has this device.
 pub fn daemon_has(device: &str) -> bool {
     Client::connect(Path::new(daemon()), &purpose()).is_ok_and(|client| client.device(device).is_ok())
 }

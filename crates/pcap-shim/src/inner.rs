@@ -52,7 +52,7 @@ impl Settings {
         (if sound { self.snaplen } else { SNAPLEN_MAX }) as usize
     }
 
-    /// Are timestamps in nanoseconds?
+    /// Whether timestamps are in nanoseconds.
     pub fn is_precise(&self) -> bool {
         self.precision == NANOSECONDS
     }

@@ -66,7 +66,7 @@ pub struct Live {
     source: Source,
     dead: Dead,
     expression: Expression,
-    /// Has the program set a filter or read packets?
+    /// Whether the program has set a filter or read packets.
     wanted: bool,
     /// An earlier expression may have selected packets before this one: the filter needs all of their bytes.
     decided_from: u64,
@@ -80,7 +80,7 @@ pub struct Live {
     sender: Option<PacketSocket>,
     selectable: Option<Selectable>,
     looked_for_owner: Instant,
-    /// Did this process see the device? The daemon may be in another network namespace.
+    /// Whether this process saw the device. The daemon may be in another network namespace.
     was_here: bool,
 }
 
@@ -261,7 +261,7 @@ impl Live {
         self.timeout.map(|timeout| Instant::now() + timeout)
     }
 
-    /// Is there a packet? Does not wait.
+    /// Whether there is a packet. Does not wait.
     #[inline]
     fn look(&mut self) -> bool {
         if self.ahead.is_none()

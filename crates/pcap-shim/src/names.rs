@@ -79,7 +79,7 @@ fn device(text: &str) -> Target {
     }
 }
 
-/// Is it a network interface of this process's namespace? (`/sys` may belong to another one.)
+/// Whether it is a network interface of this process's namespace. (`/sys` may belong to another one.)
 pub fn is_interface(name: &str) -> bool {
     let Ok(name) = CString::new(name) else { return false };
     // SAFETY: the name ends with a NUL.

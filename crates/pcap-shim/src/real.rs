@@ -203,7 +203,7 @@ pub fn real() -> &'static Real {
 }
 
 impl Real {
-    /// Has this process only one thread, so that no locks are needed? No, if the C library does not say.
+    /// Whether this process has only one thread, so that no locks are needed. No, if the C library does not say.
     #[inline]
     pub fn has_one_thread(&self) -> bool {
         // The word changes before a second thread starts, on the only thread that there is then.
@@ -248,7 +248,7 @@ impl Library {
         Some(Library(handle)).filter(|library| !handle.is_null() && library.is_libpcap())
     }
 
-    /// Has it libpcap's functions, and is it not this very library?
+    /// Whether it has libpcap's functions, and is not this very library.
     fn is_libpcap(&self) -> bool {
         let found = self.symbol(c"pcap_open_dead");
         let ours = pcap_open_dead as unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;

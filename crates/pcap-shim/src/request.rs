@@ -145,7 +145,7 @@ impl Request {
         }
     }
 
-    /// Are all packets published?
+    /// Whether all packets are published.
     pub fn has_ended(&self) -> bool {
         self.shared.lock().end.is_some()
     }

@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    /// Does the ring have all packets that will ever come?
+    /// Whether the ring has all packets that will ever come.
     pub fn has_ended(&self) -> bool {
         matches!(self, Source::Request(request) if request.has_ended())
     }

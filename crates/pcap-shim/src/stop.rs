@@ -33,13 +33,13 @@ impl Stop {
         }
     }
 
-    /// Is a stop wanted?
+    /// Whether a stop is wanted.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Was a stop wanted? Resets the flag.
+    /// Whether a stop was wanted. Resets the flag.
     pub fn take(&self) -> bool {
         self.wanted.swap(false, Ordering::Acquire)
     }

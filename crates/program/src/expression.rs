@@ -47,7 +47,7 @@ pub enum Passes {
 }
 
 impl Expression {
-    /// Can its program decide about every packet?
+    /// Whether its program can decide about every packet.
     pub fn is_exact(&self) -> bool {
         match self {
             Expression::Program(program) => !program.repeats(),
@@ -105,7 +105,7 @@ impl Expression {
         }
     }
 
-    /// Does it consist of predicates only?
+    /// Whether it consists of predicates only.
     fn is_typed(&self) -> bool {
         match self {
             Expression::Program(_) => false,
@@ -350,7 +350,7 @@ impl Writer {
     }
 }
 
-/// Does this block, or a later one, read the value that A has at its start?
+/// Whether this block, or a later one, reads the value that A has at its start.
 fn reads_a(block: &Block) -> bool {
     for step in &block.steps {
         match step {

@@ -180,7 +180,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// Does the comparison hold?
+    /// Whether the comparison holds.
     #[inline]
     pub fn holds(self, a: u32, operand: u32) -> bool {
         match self {
@@ -414,7 +414,7 @@ impl Program {
         &self.blocks
     }
 
-    /// Is there a backward edge? The kernel's classic BPF and a plain forward generator cannot handle one.
+    /// Whether there is a backward edge. The kernel's classic BPF and a plain forward generator cannot handle one.
     pub fn repeats(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block.end, End::Repeat(_)))
     }

@@ -23,9 +23,9 @@ pub(crate) type Place = u16;
 /// A step of the interpreter; 48 bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
-    /// Do the bytes of a window equal its value under its mask?
+    /// Whether the bytes of a window equal its value under its mask.
     Equal(Window),
-    /// Are the bytes, as a number under the mask, at least the value?
+    /// Whether the bytes, as a number under the mask, are at least the value.
     AtLeast(Window),
     /// [`Node::Equal`] behind an IPv4 header that starts at this offset.
     BehindEqual(u16, Window),
@@ -39,7 +39,7 @@ pub(crate) enum Node {
     BehindBoth(u16, Pair),
     /// [`Node::Either`] behind an IPv4 header that starts at this offset.
     BehindEither(u16, Pair, Second),
-    /// Is the length on the wire at least this?
+    /// Whether the length on the wire is at least this.
     Length { at_least: u32, yes: Place, no: Place },
     /// Steps on registers.
     Registers(Box<Registers>),

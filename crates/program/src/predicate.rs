@@ -116,12 +116,12 @@ impl Shape {
 }
 
 impl Predicate {
-    /// Can the code decide about every frame?
+    /// Whether the code can decide about every frame.
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self, Predicate::EtherAddress(_))
     }
 
-    /// Is it worth its tests?
+    /// Whether it is worth its tests.
     pub(crate) fn is_small(&self) -> bool {
         let ranges = match self {
             Predicate::Protocol(Some(ranges)) | Predicate::Icmp(Some(ranges)) => ranges.len(),
@@ -133,7 +133,7 @@ impl Predicate {
         ranges <= RANGES
     }
 
-    /// Does it read this layer?
+    /// Whether it reads this layer.
     fn looks_into(&self, network: Network) -> bool {
         use Network::{Arp, V4, V6};
         match (self, network) {
@@ -170,7 +170,7 @@ fn of_all(expression: &Expression, shape: Shape) -> Option<bool> {
     }
 }
 
-/// Does a predicate of this expression read this layer?
+/// Whether a predicate of this expression reads this layer.
 fn looks_into(expression: &Expression, network: Network) -> bool {
     match expression {
         Expression::Packet(predicate) => predicate.looks_into(network),

@@ -16,7 +16,7 @@ pub struct Guarantee {
     pub slice_ns: u64,
     /// The period in ns, at most [`LONGEST_PERIOD_NS`].
     pub period_ns: u64,
-    /// May the flow also use time that is left over? Its weight there is [`Options::slack_weight`](crate::Options).
+    /// Whether the flow may also use time that is left over. Its weight there is [`Options::slack_weight`](crate::Options).
     pub slack: bool,
 }
 

@@ -13,12 +13,12 @@ pub(crate) const RESERVED: [&str; 5] = ["and", "or", "not", "let", "set"];
 /// The key that names a node.
 pub(crate) const LABEL_KEY: &str = "name";
 
-/// Does this character end a bare word?
+/// Whether this character ends a bare word.
 pub(crate) fn is_delimiter(character: char) -> bool {
     character.is_whitespace() || matches!(character, '|' | '+' | '{' | '}' | '(' | ')' | ';' | ',' | '"' | '=')
 }
 
-/// Is this a name: a letter or `_`, then letters, digits, `_`, `-` and `.`?
+/// Whether this is a name: a letter or `_`, then letters, digits, `_`, `-` and `.`.
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(starts_name) && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
@@ -200,7 +200,7 @@ fn stands_bare(pieces: &[Piece<'_>]) -> bool {
 /// Never a bare main value, so that `a && b` is a clear error.
 pub(crate) const AND: &str = "&&";
 
-/// Is this `>` or `>>`? These arrows of the paper notation are never bare values, so that `a > b` is a clear error.
+/// Whether this is `>` or `>>`. These arrows of the paper notation are never bare values, so that `a > b` is a clear error.
 pub(crate) fn is_arrow(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte == b'>')
 }

@@ -65,7 +65,7 @@ impl<T: Copy + Ord> Ranges<T> {
         (self.any || self.within.is_empty() || lies(&self.within)) && !lies(&self.without)
     }
 
-    /// Does the list say `any`, without exceptions?
+    /// Whether the list says `any`, without exceptions.
     pub fn is_any(&self) -> bool {
         self.any && self.without.is_empty()
     }

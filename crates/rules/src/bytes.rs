@@ -109,7 +109,7 @@ impl Source {
         Some((self.masked(value), end))
     }
 
-    /// Does it read all digits that there are?
+    /// Whether it reads all digits that there are.
     fn is_open(&self, count: usize) -> bool {
         count == 0 && self.digits.is_some()
     }

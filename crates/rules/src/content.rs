@@ -64,7 +64,7 @@ impl Content {
         })
     }
 
-    /// Does it start from the end of the previous step?
+    /// Whether it starts from the end of the previous step.
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
     }

@@ -37,7 +37,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Does a rule that matches change the set?
+    /// Whether a rule that matches changes the set.
     pub fn changes(self) -> bool {
         matches!(self, Verb::Set | Verb::Unset)
     }
@@ -92,7 +92,7 @@ impl Dataset {
         Dataset { kind, most, values: Mutex::default(), full: AtomicU64::new(0) }
     }
 
-    /// Does the rule's condition on a buffer hold?
+    /// Whether the rule's conditions on a buffer hold.
     pub fn holds(&self, verb: Verb, buffer: &[u8]) -> bool {
         let Some(value) = self.kind.value(buffer) else { return verb == Verb::IsNotSet };
         let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);

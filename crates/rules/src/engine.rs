@@ -169,32 +169,32 @@ impl Engine {
         self.undecided = false;
     }
 
-    /// Does any rule inspect streams?
+    /// Whether any rule inspects streams.
     pub fn looks_at_streams(&self) -> bool {
         self.set.streams
     }
 
-    /// Does any rule inspect protocol frames?
+    /// Whether any rule inspects protocol frames.
     pub fn looks_at_frames(&self) -> bool {
         self.set.frames
     }
 
-    /// Does any rule inspect whole files?
+    /// Whether any rule inspects whole files.
     pub fn looks_at_whole_files(&self) -> bool {
         self.set.whole_files
     }
 
-    /// Does any rule use decoder events?
+    /// Whether any rule uses decoder events.
     pub fn asks_for_decode_events(&self) -> bool {
         self.set.events[0]
     }
 
-    /// Does any rule use TCP stream events?
+    /// Whether any rule uses TCP stream events.
     pub fn asks_for_stream_events(&self) -> bool {
         self.set.events[1]
     }
 
-    /// Does any rule use application events?
+    /// Whether any rule uses application events.
     pub fn asks_for_app_events(&self) -> bool {
         self.set.events[2]
     }
@@ -604,7 +604,7 @@ impl Engine {
         look(from, budget)
     }
 
-    /// Has any rule matched the current packet? If not, [`finish`](Engine::finish) need not be called.
+    /// Whether any rule has matched the current packet. If not, [`finish`](Engine::finish) need not be called.
     pub fn has_found(&mut self) -> bool {
         let undecided = std::mem::take(&mut self.undecided);
         self.bounds.undecided += u64::from(undecided);
@@ -695,7 +695,7 @@ impl Engine {
     }
 }
 
-/// Can the rule match this side of the flow at all?
+/// Whether the rule can match this side of the flow at all.
 fn may_match(rule: &Rule, packet: &Packet<'_>) -> bool {
     rule.header.fits(packet) && rule.flow.to_server.is_none_or(|to_server| to_server == packet.to_server)
 }

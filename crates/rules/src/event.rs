@@ -145,13 +145,13 @@ impl Transaction {
         is_other
     }
 
-    /// Has the rule matched this side, or the file it looks at?
+    /// Whether the rule has matched this side, or the file it looks at.
     pub(crate) fn has_matched(&self, rule: u32, to_server: bool) -> bool {
         let of_file = |file| self.matched_files.contains(&(rule, to_server, file));
         self.matched.contains(&(rule, to_server)) || self.file.is_some_and(of_file)
     }
 
-    /// Has the rule matched this side, or its newest file?
+    /// Whether the rule has matched this side, or its newest file.
     pub(crate) fn has_matched_last(&self, rule: u32, to_server: bool) -> bool {
         let last = self.files(to_server).saturating_sub(1);
         self.matched.contains(&(rule, to_server)) || self.matched_files.contains(&(rule, to_server, last))
@@ -170,7 +170,7 @@ impl Transaction {
         self.buffers.iter().filter(|entry| entry.0 == Buffer::FILE_DATA && entry.1 == to_server).count()
     }
 
-    /// May the buffer still grow? A file cannot once the next file has begun.
+    /// Whether the buffer may still grow. A file cannot once the next file has begun.
     pub(crate) fn grows(&self, buffer: Buffer, to_server: bool) -> bool {
         let side = usize::from(!to_server);
         match buffer {
@@ -398,7 +398,7 @@ impl Transaction {
     }
 }
 
-/// Does the buffer belong to a file: its bytes, name, digest or size?
+/// Whether the buffer belongs to a file: its bytes, name, digest or size.
 pub(crate) fn is_file(buffer: Buffer) -> bool {
     matches!(
         buffer,

@@ -75,7 +75,7 @@ impl Header {
         })
     }
 
-    /// Does the packet match protocol, addresses and ports?
+    /// Whether the packet matches protocol, addresses and ports.
     pub fn fits(&self, packet: &Packet<'_>) -> bool {
         let Some(flow) = packet.flow else {
             let arp = packet.link.ends_with(&[8, 6]);

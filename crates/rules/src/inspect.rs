@@ -37,7 +37,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Are later relative steps relative to the end of this step?
+    /// Whether later relative steps are relative to the end of this step.
     pub fn moves(&self) -> bool {
         match self {
             Step::Content(content) => !content.negated,
@@ -48,17 +48,17 @@ impl Step {
         }
     }
 
-    /// Is it a content with `depth`, `offset` or `startswith`?
+    /// Whether it is a content with `depth`, `offset` or `startswith`.
     pub fn names_its_place(&self) -> bool {
         matches!(self, Step::Content(content) if content.depth.is_some() || content.offset.is_some() || content.starts)
     }
 
-    /// Is it a content that must be present?
+    /// Whether it is a content that must be present.
     pub fn is_plain_content(&self) -> bool {
         matches!(self, Step::Content(content) if !content.negated)
     }
 
-    /// Can it hold only at the end of a growing buffer?
+    /// Whether it can hold only at the end of a growing buffer.
     pub fn waits_for_the_end(&self) -> bool {
         match self {
             Step::Content(content) => {
@@ -142,7 +142,7 @@ impl Budget {
     }
 }
 
-/// Is there a match of the content that ends behind the first `seen` bytes?
+/// Whether there is a match of the content that ends behind the first `seen` bytes.
 pub(crate) fn has_new(step: &Step, buffer: &[u8], seen: usize, budget: &mut Budget) -> bool {
     let Step::Content(content) = step else { return false };
     let new = buffer.get((seen + 1).saturating_sub(content.bytes.len())..).unwrap_or_default();
@@ -200,7 +200,7 @@ impl<'a> Look<'a> {
         self.reach = self.reach.max(end);
     }
 
-    /// Do all steps hold? `from`: the end of the previous step.
+    /// Whether all steps hold. `from`: the end of the previous step.
     pub fn holds(&mut self, steps: &[Step], from: usize) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             let is_new = self.seen == 0 || self.reach > self.seen;

@@ -136,7 +136,7 @@ impl PacketTest {
         }))
     }
 
-    /// Does the test need the packet itself, so that it cannot run on a stream?
+    /// Whether the test needs the packet itself, so that it cannot run on a stream.
     pub fn needs_packet(&self) -> bool {
         !matches!(
             self,
@@ -470,7 +470,7 @@ fn event(kind: &str, value: Word<'_>) -> Read<PacketTest> {
     }
 }
 
-/// Is the checksum right? `None`: the packet has no such checksum, or was truncated.
+/// Whether the checksum is right. `None`: the packet has no such checksum, or was truncated.
 fn checksum(packet: &Packet<'_>, of: Sum) -> Option<bool> {
     use packet::checksum::Sum as Bytes;
     use packet::frame::protocol;

@@ -62,7 +62,7 @@ impl Default for Order {
 }
 
 impl Action {
-    /// Does the action block the packet?
+    /// Whether the action blocks the packet.
     pub fn blocks(self) -> bool {
         matches!(self, Action::Drop | Action::Reject { .. })
     }
@@ -105,7 +105,7 @@ impl List {
 }
 
 impl List {
-    /// Does a step use a variable that an earlier list sets?
+    /// Whether a step uses a variable that an earlier list sets.
     pub fn needs_earlier(&self) -> bool {
         let is_own = |at: usize, variable| self.steps[..at].iter().any(|step| step.sets() == Some(variable));
         self.steps.iter().enumerate().any(|(at, step)| step.uses().any(|variable| !is_own(at, variable)))
@@ -190,7 +190,7 @@ impl Rule {
         self.app
     }
 
-    /// May a match change what passes: now, or by a change of state that other rules test?
+    /// Whether a match may change what passes: now, or by a change of state that other rules test.
     pub(crate) fn changes_what_passes(&self) -> bool {
         let mut steps = self.lists.iter().flat_map(|list| &list.steps);
         self.action != Action::Alert
@@ -199,7 +199,7 @@ impl Rule {
             || steps.any(|step| matches!(step, Step::Member(_, verb) if verb.changes()))
     }
 
-    /// May a match block the packet?
+    /// Whether a match may block the packet.
     pub(crate) fn may_block(&self) -> bool {
         self.action.blocks() || self.rate.as_ref().is_some_and(|rate| rate.action.blocks())
     }
@@ -226,18 +226,18 @@ impl Rule {
         (rank, state, self.priority, self.line)
     }
 
-    /// Does the rule inspect files? A transaction may have several.
+    /// Whether the rule inspects files. A transaction may have several.
     pub(crate) fn is_of_files(&self) -> bool {
         let mut targets = self.lists.iter().map(|list| list.target);
         targets.any(|target| matches!(target, Target::Buffer(buffer) if is_file(buffer)))
     }
 
-    /// Does the rule test the application and nothing more specific?
+    /// Whether the rule tests the application and nothing more specific.
     pub(crate) fn is_of_app_only(&self) -> bool {
         matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty() || self.asks_app_alone()
     }
 
-    /// Is a rule of a stream looked at in each segment, too? So are those whose contents stand at a place that they
+    /// Whether a rule of a stream is looked at in each segment, too. So are those whose contents stand at a place that they
     /// name, as in Suricata and Snort: their author thinks of the place in the packet.
     pub(crate) fn is_of_segments(&self) -> bool {
         let mut payload = self.lists.iter().filter(|list| list.target == Target::Payload);
@@ -247,7 +247,7 @@ impl Rule {
             && payload.any(|list| list.steps.iter().any(Step::names_its_place))
     }
 
-    /// Is `app-layer-protocol` the only condition? Then the rule matches a flow once.
+    /// Whether `app-layer-protocol` is the only condition. Then the rule matches a flow once.
     pub(crate) fn asks_app_alone(&self) -> bool {
         let asks = |test: &PacketTest| matches!(test, PacketTest::App { .. });
         let of_flow = self.flow.to_server.is_some() || self.flow.established.is_some() || self.flow.stream.is_some();

@@ -80,7 +80,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Does what passes depend on the rule?
+    /// Whether what passes depends on the rule.
     pub(crate) fn is_decisive(&self, rule: &Rule) -> bool {
         self.blocks && rule.changes_what_passes()
     }
@@ -209,7 +209,7 @@ impl RuleSet {
         self.rules.len()
     }
 
-    /// Does the set have no rules?
+    /// Whether the set has no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

@@ -122,7 +122,7 @@ impl HostBits {
     }
 }
 
-/// Is it time to purge a full table? At most once a second, because a purge visits every entry.
+/// Whether it is time to purge a full table. At most once a second, because a purge visits every entry.
 pub(crate) fn is_purge_due(purged: &mut u64, now: u64) -> bool {
     let due = now.abs_diff(*purged) >= 1_000_000_000;
     if due {

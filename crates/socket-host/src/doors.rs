@@ -164,7 +164,7 @@ impl Door {
     }
 }
 
-/// Does this error of [`Door::accept`] end the door: the interface, its address or the daemon has gone?
+/// Whether this error of [`Door::accept`] ends the door: the interface, its address or the daemon has gone.
 pub(crate) fn is_shut(error: &io::Error) -> bool {
     [Errno::NETDOWN, Errno::ADDRNOTAVAIL].into_iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -52,17 +52,17 @@ pub(crate) fn drain(ours: BorrowedFd<'_>, mut bytes: usize) {
     }
 }
 
-/// Has the program closed its end everywhere?
+/// Whether the program has closed its end everywhere.
 pub(crate) fn has_hung_up(end: &OwnedFd) -> bool {
     now(end, PollFlags::empty()).intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Has the program finished writing?
+/// Whether the program has finished writing.
 pub(crate) fn has_finished(end: &OwnedFd) -> bool {
     now(end, PollFlags::RDHUP).intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Has this end room?
+/// Whether this end has room.
 pub(crate) fn is_writable(end: &OwnedFd) -> bool {
     now(end, PollFlags::OUT).contains(PollFlags::OUT)
 }
@@ -75,7 +75,7 @@ fn now(end: &OwnedFd, of: PollFlags) -> PollFlags {
     fds[0].revents()
 }
 
-/// Does this error mean: no room, or no data, at the moment?
+/// Whether this error means: no room, or no data, at the moment.
 pub(crate) fn is_later(errno: Errno) -> bool {
     matches!(errno, Errno::AGAIN | Errno::NOBUFS | Errno::INTR)
 }

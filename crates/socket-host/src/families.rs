@@ -32,17 +32,17 @@ impl Own {
         }
     }
 
-    /// Is it bound to all IPv6 addresses, and so to all IPv4 addresses?
+    /// Whether it is bound to all IPv6 addresses, and so to all IPv4 addresses.
     pub(crate) fn reaches_both(&self) -> bool {
         self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.is_v6_only
     }
 
-    /// Is it bound to all addresses of its family?
+    /// Whether it is bound to all addresses of its family.
     pub(crate) fn is_any(&self) -> bool {
         self.address.ip().to_canonical().is_unspecified()
     }
 
-    /// Does it receive what comes to this address of an interface?
+    /// Whether it receives what comes to this address of an interface.
     pub(crate) fn covers(&self, address: IpAddr) -> bool {
         let own = self.address.ip().to_canonical();
         own == address || own.is_unspecified() && (own.is_ipv4() == address.is_ipv4() || self.reaches_both())

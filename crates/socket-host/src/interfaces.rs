@@ -65,7 +65,7 @@ impl Interfaces {
         all.max_by_key(|(bits, _)| *bits).map(|(_, interface)| interface.device.clone())
     }
 
-    /// Has an interface this socket's address, and does the policy permit a flow there?
+    /// Whether an interface has this socket's address, and the policy permits a flow there.
     pub(crate) fn have(&mut self, protocol: Protocol, own: Own) -> bool {
         self.policy.permits(Act::Bind, protocol, plain(own.address)) && !self.behind(own, None).is_empty()
     }

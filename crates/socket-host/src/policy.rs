@@ -60,7 +60,7 @@ impl Policy {
         Ok(Policy(Some(rules)))
     }
 
-    /// May this socket become a flow?
+    /// Whether this socket may become a flow.
     pub(crate) fn permits(&self, act: Act, protocol: Protocol, address: SocketAddr) -> bool {
         let Some(rules) = &self.0 else { return true };
         rules.iter().find(|rule| rule.fits(act, protocol, address)).is_some_and(|rule| rule.is_flow)

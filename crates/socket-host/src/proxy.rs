@@ -68,12 +68,12 @@ impl Proxy {
         self.errno
     }
 
-    /// Did the program close its end with unread bytes, or in a way that must reset the connection? Then the peer gets a reset.
+    /// Whether the program closed its end with unread bytes, or in a way that must reset the connection. Then the peer gets a reset.
     pub(crate) fn was_dropped(&self) -> bool {
         self.program_dropped
     }
 
-    /// Does it hold bytes of the program back, for a while?
+    /// Whether it holds bytes of the program back, for a while.
     pub(crate) fn holds_back(&self) -> bool {
         self.held.is_some()
     }

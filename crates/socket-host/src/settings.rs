@@ -41,7 +41,7 @@ impl Settings {
         self.get(setting) != 0
     }
 
-    /// Is the connection reset when its program closes it?
+    /// Whether the connection is reset when its program closes it.
     pub(crate) fn resets(&self) -> bool {
         self.get(Setting::Linger) == 0
     }

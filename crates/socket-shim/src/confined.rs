@@ -25,7 +25,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Was it noted when the program confined itself?
+/// Whether it was noted when the program confined itself.
 pub(crate) fn leaves(fd: c_int) -> bool {
     let bits = usize::try_from(fd).ok().and_then(|fd| LEFT.get(fd / 64));
     bits.is_some_and(|bits| bits.load(Ordering::Relaxed) & (1 << (fd % 64)) != 0)

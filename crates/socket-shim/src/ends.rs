@@ -25,17 +25,17 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Does the host serve it?
+    /// Whether the host serves it.
     pub(crate) fn is_ours(self) -> bool {
         !matches!(self, End::Other | End::Kernel { .. })
     }
 
-    /// Is it one of TCP?
+    /// Whether it is one of TCP.
     pub(crate) fn is_stream(self) -> bool {
         matches!(self, End::Bound | End::Stream | End::Listener | End::Kernel { is_stream: true, .. })
     }
 
-    /// Has it options of this level? `false`: it is not one of TCP.
+    /// Whether it has options of this level. `false`: it is not one of TCP.
     pub(crate) fn has(self, level: c_int) -> bool {
         level != libc::IPPROTO_TCP || self.is_stream()
     }
@@ -90,12 +90,12 @@ pub(crate) fn form(fd: c_int) -> i64 {
     bit(is_v6_only(fd), form::V6_ONLY) | bit(shares, form::SHARES_PORT)
 }
 
-/// Does this kernel socket only reach IPv6?
+/// Whether this kernel socket only reaches IPv6.
 pub(crate) fn is_v6_only(fd: c_int) -> bool {
     quietly(|| option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1))
 }
 
-/// Is `fd` non-blocking?
+/// Whether `fd` is non-blocking.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
     quietly(|| call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0]) & libc::O_NONBLOCK as isize != 0)
 }

@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The host's answer if an address stays the kernel's.
 const NOT_OURS: c_int = libc::ENOSYS;
 
-/// Is this an address to which no interface carries datagrams?
+/// Whether this is an address to which no interface carries datagrams.
 fn is_carried_by_none(address: SocketAddr) -> bool {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified(),
@@ -24,7 +24,7 @@ fn is_carried_by_none(address: SocketAddr) -> bool {
     }
 }
 
-/// Is this a link-local address, which needs the number of a kernel device?
+/// Whether this is a link-local address, which needs the number of a kernel device.
 fn is_of_link(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
@@ -41,7 +41,7 @@ fn of_flow(fd: c_int, end: End, address: SocketAddr) -> Option<SocketAddr> {
     (has_family(fd, end, address) && !is_carried_by_none(address) && !is_of_link(address)).then_some(address)
 }
 
-/// Can this kernel socket have this address at all?
+/// Whether this kernel socket can have this address at all.
 fn has_family(fd: c_int, end: End, address: SocketAddr) -> bool {
     let is_mapped = address.is_ipv6() && address.ip().to_canonical().is_ipv4();
     matches!(end, End::Kernel { is_v6, .. } if is_v6 == address.is_ipv6()) && !(is_mapped && ends::is_v6_only(fd))
@@ -758,7 +758,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// Does the message carry ancillary data that say how to send it (`IP_PKTINFO`, `UDP_SEGMENT`)? Flows take none.
+/// Whether the message carries ancillary data that say how to send it (`IP_PKTINFO`, `UDP_SEGMENT`). Flows take none.
 fn has_orders(message: &msghdr) -> bool {
     !message.msg_control.is_null() && message.msg_controllen > 0
 }

@@ -34,7 +34,7 @@ extern "C" fn at_start() {
     let _ = HOST.set(Host { address, length, secret });
 }
 
-/// Has this process a host?
+/// Whether this process has a host.
 pub(crate) fn is_there() -> bool {
     HOST.get().is_some()
 }

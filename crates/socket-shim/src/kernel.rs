@@ -97,7 +97,7 @@ pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> 
     None
 }
 
-/// Is this an address without a family, which removes a socket's peer?
+/// Whether this is an address without a family, which removes a socket's peer.
 ///
 /// # Safety
 ///
@@ -108,7 +108,7 @@ pub(crate) unsafe fn is_unspecified(address: *const c_void, length: socklen_t) -
     is_there && c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC
 }
 
-/// Has this kernel socket a port: was it bound, or has it sent?
+/// Whether this kernel socket has a port: it was bound, or has sent.
 pub(crate) fn has_port(fd: c_int) -> bool {
     // SAFETY: all zeros is a value of this structure of numbers.
     let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };

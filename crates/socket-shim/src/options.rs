@@ -81,7 +81,7 @@ const ANCILLARY: [(c_int, &[c_int]); 5] = [
     (libc::IPPROTO_UDP, &[libc::UDP_SEGMENT, libc::UDP_GRO]),
 ];
 
-/// Does the option, with this value, add ancillary data to datagrams?
+/// Whether the option, with this value, adds ancillary data to datagrams.
 ///
 /// # Safety
 ///
@@ -244,7 +244,7 @@ fn segment(known: Option<Answer>) -> u32 {
     if known.is_some_and(|known| known.address.is_ipv6()) { 1440 } else { 1460 }
 }
 
-/// Has the socket IPv6 addresses?
+/// Whether the socket has IPv6 addresses.
 fn is_v6(fd: c_int) -> bool {
     info(fd, 0).is_some_and(|known| known.address.is_ipv6())
 }

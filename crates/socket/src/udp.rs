@@ -331,12 +331,12 @@ impl UdpSocket {
         if has_gone { Err(SocketError::GONE) } else { Ok(()) }
     }
 
-    /// Is the flow open? It may still have lost daemon and driver: see [`has_gone`](Self::has_gone).
+    /// Whether the flow is open. It may still have lost daemon and driver: see [`has_gone`](Self::has_gone).
     pub fn is_open(&self) -> bool {
         self.flow.channel.state() == State::Open
     }
 
-    /// Has the daemon gone, and the search for another failed? A killed daemon closes no flow.
+    /// Whether the daemon has gone, and the search for another failed. A killed daemon closes no flow.
     pub fn has_gone(&self) -> bool {
         let mut fds = [
             PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::empty()),
@@ -381,7 +381,7 @@ impl UdpSocket {
     }
 }
 
-/// Has the flow ended with its daemon? Without daemon and driver the doorbell hangs up.
+/// Whether the flow has ended with its daemon. Without daemon and driver the doorbell hangs up.
 pub(crate) fn is_over([bell, line]: &[PollFd<'_>; 2]) -> bool {
     bell.revents().intersects(PollFlags::HUP | PollFlags::ERR) || !line.revents().is_empty()
 }

@@ -64,7 +64,7 @@ pub trait Block: Send {
 
 /// What a block can reach in its turn: the blocks below and above it.
 pub trait Out {
-    /// Is there room for one more packet? A packet sent without room may be lost.
+    /// Whether there is room for one more packet. A packet sent without room may be lost.
     fn has_room(&self) -> bool;
 
     /// Sends a packet through the blocks below. Copies `header`, at most [`Block::header_bytes`], but not `payload`.
@@ -79,7 +79,7 @@ pub trait Out {
 
 /// Where a stack sends in its turn: the driver's end.
 pub trait Line {
-    /// Is there room for one more packet of the longest kind?
+    /// Whether there is room for one more packet of the longest kind.
     fn has_room(&self) -> bool;
 
     /// Takes one packet: its headers, and its payload.

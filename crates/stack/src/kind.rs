@@ -41,7 +41,7 @@ pub struct Kind {
     pub help: &'static str,
     /// Its place.
     pub layer: Layer,
-    /// May a stack begin with it, so that it talks to the application?
+    /// Whether a stack may begin with it, so that it talks to the application.
     pub is_top: bool,
     /// The protocol below it. `None` if there is none, or if any may be there.
     pub below: Option<Below>,

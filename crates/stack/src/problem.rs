@@ -59,7 +59,7 @@ pub(crate) struct Report<'a> {
     pub(crate) transport: &'a [u8; 8],
 }
 
-/// Is this the ICMP protocol for the family of `ours`?
+/// Whether this is the ICMP protocol for the family of `ours`.
 pub(crate) fn is_icmp(number: u8, ours: IpAddr) -> bool {
     number == if ours.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 }
 }

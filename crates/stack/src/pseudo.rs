@@ -5,7 +5,7 @@ pub(crate) use packet::pseudo::sum;
 
 use crate::facts::ChecksumRule;
 
-/// Is `field`, the checksum in `datagram`, acceptable under `rule`? `pseudo` is the sum of the pseudo header.
+/// Whether `field`, the checksum in `datagram`, is acceptable under `rule`. `pseudo` is the sum of the pseudo header.
 pub(crate) fn holds(pseudo: Sum, field: u16, datagram: &[u8], rule: ChecksumRule) -> bool {
     packet::pseudo::holds(pseudo, field, datagram, rule == ChecksumRule::Auto)
 }

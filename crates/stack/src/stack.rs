@@ -182,7 +182,7 @@ impl Stack {
     }
 }
 
-/// May an import ignore the state of this block?
+/// Whether an import may ignore the state of this block.
 fn may_be_left_out(name: &str) -> bool {
     KINDS.iter().any(|kind| kind.name == name && kind.layer == Layer::Any)
 }

@@ -29,12 +29,12 @@ pub enum Program {
     Netsniff,
     /// Our own program with `ethernet DEV | bpf EXPRESSION | drop`.
     Request {
-        /// May the expression run in the kernel?
+        /// Whether the expression may run in the kernel.
         push_down: bool,
     },
     /// Our own program with `ethernet DEV | bpf EXPRESSION | count`.
     Count {
-        /// Are packets counted where they are captured? Else a `head` brings them up, and the filter counts them.
+        /// Whether packets are counted where they are captured. Else a `head` brings them up, and the filter counts them.
         below: bool,
     },
     /// Our own program with `ethernet DEV by=socket | bpf EXPRESSION | drop`.
@@ -43,9 +43,9 @@ pub enum Program {
     Save,
     /// Our own program with `ethernet DEV | http | count`.
     Web {
-        /// May the parsing filters run once for all requests?
+        /// Whether the parsing filters may run once for all requests.
         share: bool,
-        /// Are the sent bodies compressed?
+        /// Whether the sent bodies are compressed.
         coded: bool,
     },
 }
@@ -108,7 +108,7 @@ impl Listener {
         }
     }
 
-    /// Does it want no packet?
+    /// Whether it wants no packet.
     pub fn wants_nothing(&self) -> bool {
         self.wanted(1) == Some(0)
     }

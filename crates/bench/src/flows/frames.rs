@@ -204,7 +204,7 @@ pub fn who_has(from: Mac) -> Vec<u8> {
     [&parts.concat()[..], &NEAR].concat()
 }
 
-/// Is this the measured side's answer to such a request?
+/// Whether this is the measured side's answer to such a request.
 pub fn is_at(frame: &[u8]) -> bool {
     frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == NEAR
 }

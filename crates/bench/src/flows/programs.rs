@@ -197,7 +197,7 @@ fn fetch(bed: &Bed, whose: Whose) -> Result<u64, CaseError> {
     if is_right { Ok(answer.len() as u64) } else { Err(failed("nginx gave a wrong page")) }
 }
 
-/// Are the head of an answer and the page complete?
+/// Whether the head of an answer and the page are complete.
 fn is_whole(answer: &[u8]) -> bool {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     end.is_some_and(|end| answer.len() >= end + 4 + PAGE_BYTES)

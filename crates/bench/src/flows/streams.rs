@@ -49,7 +49,7 @@ pub fn text(at: u64) -> &'static [u8] {
     &TEXT[start..start + CALL]
 }
 
-/// Are these the bytes of the pattern from `at` on?
+/// Whether these are the bytes of the pattern from `at` on.
 pub fn is_text(bytes: &[u8], at: u64) -> bool {
     let mut at = at;
     bytes.chunks(CALL).all(|chunk| {

@@ -38,20 +38,20 @@ pub fn expected_sum(number: u64, bytes: usize) -> u64 {
     number.wrapping_mul(SPREAD).wrapping_mul(words).wrapping_add(words * words.saturating_sub(1) / 2)
 }
 
-/// Is this the sum of the block with this number?
+/// Whether this is the sum of the block with this number.
 #[inline]
 pub fn check_sum(sum: u64, number: u64, bytes: usize) -> Result<(), String> {
     if sum == expected_sum(number, bytes) { Ok(()) } else { Err(wrong(number)) }
 }
 
-/// Is this the block with this number? Checks the first word, and sums one block in 64.
+/// Whether this is the block with this number. Checks the first word, and sums one block in 64.
 #[inline]
 pub fn check(block: &[u8], number: u64) -> Result<(), String> {
     check_head(block, number)?;
     if number.is_multiple_of(SAMPLE) { check_sum(sum(block), number, block.len()) } else { Ok(()) }
 }
 
-/// Is this the beginning of the block with this number?
+/// Whether this is the beginning of the block with this number.
 #[inline]
 pub fn check_head(head: &[u8], number: u64) -> Result<(), String> {
     match head.first_chunk::<8>() {

@@ -52,7 +52,7 @@ pub fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Has the other side taken everything that was sent to it? Until then the file descriptors on their way are open, and
+/// Whether the other side has taken everything that was sent to it. Until then the file descriptors on their way are open, and
 /// count against the sender's limit.
 pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     let mut bytes: libc::c_int = 0;
@@ -61,7 +61,7 @@ pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
-/// Does the error say that the system is short of files or memory for now, or that too many files are on their way?
+/// Whether the error says that the system is short of files or memory for now, or that too many files are on their way.
 pub fn is_short(error: &io::Error) -> bool {
     use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
     error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS].contains(&errno))

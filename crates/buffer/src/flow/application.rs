@@ -33,7 +33,7 @@ impl Received<'_> {
         self.len
     }
 
-    /// Is the length 0?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -141,7 +141,7 @@ impl Application {
         Ok(())
     }
 
-    /// Is there room now for a packet of `len` bytes? The room stays until the next [`send`](Self::send).
+    /// Whether there is room now for a packet of `len` bytes. The room stays until the next [`send`](Self::send).
     pub fn has_room(&self, len: usize) -> bool {
         // A hint: `send` looks again.
         let done = self.driver.done.load(Ordering::Relaxed).min(self.sent).max(self.done);
@@ -206,7 +206,7 @@ impl Application {
         None
     }
 
-    /// Are there packets to receive?
+    /// Whether there are packets to receive.
     pub fn has_received(&self) -> bool {
         // A hint: `receive` looks again.
         self.driver.received.load(Ordering::Relaxed) != self.received
@@ -226,7 +226,7 @@ impl Application {
         (count, Facts::from_words(words))
     }
 
-    /// Is the flow open?
+    /// Whether the flow is open.
     pub fn state(&self) -> State {
         match self.driver.state.load(Ordering::Acquire) {
             0 => State::Open,

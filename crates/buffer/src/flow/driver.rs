@@ -57,7 +57,7 @@ impl Outgoing {
         self.len
     }
 
-    /// Is the length 0?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -389,7 +389,7 @@ impl Driver {
         self.words.changes.store(self.words.changes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Did the application close the flow? That is final: the driver does not look whether it takes the word back.
+    /// Whether the application closed the flow. That is final: the driver does not look whether it takes the word back.
     pub fn is_closed(&self) -> bool {
         self.application.closed.load(Ordering::Acquire) != 0
     }

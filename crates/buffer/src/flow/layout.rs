@@ -202,7 +202,7 @@ unsafe impl Words for Packet {}
 /// The packet goes on in the buffer of the next entry.
 pub(super) const CONTINUES: u64 = 1 << 63;
 
-/// Is a flow open or closed?
+/// Whether a flow is open or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Packets may travel.
@@ -220,9 +220,9 @@ pub struct Facts {
     pub prefix: u8,
     /// Bytes of the longest IP packet that the device takes.
     pub mtu: u32,
-    /// Does the interface have the flow's address? If not, no packet travels until the address is back.
+    /// Whether the interface has the flow's address. If not, no packet travels until the address is back.
     pub has_address: bool,
-    /// May transport checksums of received packets be unfinished?
+    /// Whether transport checksums of received packets may be unfinished.
     pub unfinished_checksums: bool,
 }
 
@@ -275,7 +275,7 @@ impl Drop {
     pub const ALL: [Drop; 7] =
         [Drop::NoBuffer, Drop::TooLong, Drop::Overload, Drop::Forged, Drop::Length, Drop::Unreachable, Drop::Refused];
 
-    /// Was the packet received, rather than to send?
+    /// Whether the packet was received, rather than to send.
     pub const fn was_received(self) -> bool {
         matches!(self, Drop::NoBuffer | Drop::TooLong | Drop::Overload)
     }

@@ -451,7 +451,7 @@ impl NamedWriter {
         Ok(())
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on with the readers that it has.
+    /// Whether the ring's keeper is still there. Without it the ring goes on with the readers that it has.
     pub fn is_kept(&self) -> bool {
         locked(&self.connection).is_open()
     }
@@ -515,7 +515,7 @@ impl NamedReader {
         self.reader.layout().kind()
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, but a writer that dies is not found dead.
+    /// Whether the ring's keeper is still there. Without it the ring goes on, but a writer that dies is not found dead.
     pub fn is_kept(&self) -> bool {
         self.connection.is_open()
     }
@@ -579,7 +579,7 @@ impl NamedReader {
         Ok(())
     }
 
-    /// Is the keeper's answer about the next generation still due?
+    /// Whether the keeper's answer about the next generation is still due.
     pub fn is_asking(&self) -> bool {
         self.asked
     }

@@ -90,9 +90,9 @@ pub struct RingState {
     pub geometry: Geometry,
     /// Number of the generation: how many writers there were so far, this one included.
     pub generation: u32,
-    /// Is there a writer now?
+    /// Whether there is a writer now.
     pub writing: bool,
-    /// Do readers wait for the next writer when one closes?
+    /// Whether readers wait for the next writer when one closes.
     pub keep_open: bool,
     /// Content and header, as its users declared them.
     pub written: WantedWriter,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Longest name of a ring in bytes; with the folder it must fit a socket's address.
 pub const NAME_BYTES: usize = 64;
 
-/// Is this a valid name of a ring? Letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
+/// Whether this is a valid name of a ring. Letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
 pub fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let other = |c: char| first(c) || c == '.' || c == '-';
@@ -36,7 +36,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     check_folder(folder)
 }
 
-/// Does the folder, if it exists, belong to this user? Where all users may make one (`/tmp`), another user may have
+/// Whether the folder, if it exists, belongs to this user. Where all users may make one (`/tmp`), another user may have
 /// come first, and would see everything that is written to rings kept there.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(folder) {

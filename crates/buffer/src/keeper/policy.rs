@@ -46,7 +46,7 @@ impl Reach {
         Reach::ALL.into_iter().find(|reach| *reach as u8 == code)
     }
 
-    /// Does the right reach `peer`, where `owner` made the ring?
+    /// Whether the right reaches `peer`, where `owner` made the ring.
     pub fn covers(self, owner: Peer, peer: Peer) -> bool {
         peer.user == 0
             || match self {

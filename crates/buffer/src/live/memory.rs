@@ -44,7 +44,7 @@ impl Geometry {
         Geometry { slots: (ring_bytes / BYTES_PER_SLOT) as u32, ring_bytes, cpus: cpus.clamp(1, CPUS_MAX) }
     }
 
-    /// Is this a valid size? A geometry from another process may be anything.
+    /// Whether this is a valid size. A geometry from another process may be anything.
     pub fn is_sound(&self) -> bool {
         (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes)
             && self.ring_bytes.is_power_of_two()

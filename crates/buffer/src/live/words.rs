@@ -127,7 +127,7 @@ impl SlotFlags {
     /// Without the flag the class is 0, and the ports, if there are any, must be read from the bytes.
     pub const PORTS: SlotFlags = SlotFlags(1 << 6);
 
-    /// Are all flags of `other` set?
+    /// Whether all flags of `other` are set.
     pub const fn has(self, other: SlotFlags) -> bool {
         self.0 & other.0 == other.0
     }

@@ -84,7 +84,7 @@ impl Block {
         self.len as usize
     }
 
-    /// Is the length 0?
+    /// Whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -100,7 +100,7 @@ impl Block {
         if self.is_whole() { self.seen.block } else { self.seen.block.part(self.offset, self.len) }
     }
 
-    /// Do its bytes lie in another ring?
+    /// Whether its bytes lie in another ring.
     pub fn is_elsewhere(&self) -> bool {
         self.seen.elsewhere
     }
@@ -110,7 +110,7 @@ impl Block {
         self.seen.position
     }
 
-    /// Is it the whole block, as it was written?
+    /// Whether it is the whole block, as it was written.
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && self.len == self.seen.block.len
     }
@@ -173,7 +173,7 @@ pub struct PipeReader {
     /// Time of the last check whether the writer lives, made while the ring was empty.
     looked: Option<Instant>,
     ended: Option<End>,
-    /// Was the death of this generation's writer counted?
+    /// Whether the death of this generation's writer was counted.
     is_bereft: bool,
     writers_died: u64,
     refused: u64,
@@ -250,7 +250,7 @@ impl PipeReader {
         self.ended
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on for as long as its writer lives.
+    /// Whether the ring's keeper is still there. Without it the ring goes on for as long as its writer lives.
     pub fn is_kept(&self) -> bool {
         match &self.source {
             Source::Named(named, _) => named.is_kept(),
@@ -315,7 +315,7 @@ impl PipeReader {
         Ok(map.payload.at(pos, len))
     }
 
-    /// Is no part of the block overwritten so far? If so, everything read of it before is good.
+    /// Whether no part of the block is overwritten so far. If so, everything read of it before is good.
     pub fn is_intact(&self, block: &Block) -> bool {
         self.source.reader_ref().intact(&block.seen) && self.is_intact_elsewhere(block)
     }

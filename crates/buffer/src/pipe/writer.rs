@@ -38,7 +38,7 @@ impl Sink {
         }
     }
 
-    /// Can new readers still come?
+    /// Whether new readers can still come.
     pub fn is_kept(&self) -> bool {
         match self {
             Sink::Named(named) => named.is_kept(),
@@ -146,7 +146,7 @@ impl PipeWriter {
         self.blocking = !non_blocking;
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, but no readers can join.
+    /// Whether the ring's keeper is still there. Without it the ring goes on, but no readers can join.
     pub fn is_kept(&self) -> bool {
         locked(&self.sink).is_kept()
     }

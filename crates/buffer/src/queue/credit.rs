@@ -39,7 +39,7 @@ impl Ends {
         &self.full
     }
 
-    /// Did the taker leave?
+    /// Whether the taker left.
     pub fn has_left(&self) -> bool {
         // Relaxed: the word carries no other data, and the bell's fences order it for a sleeper.
         self.left.load(Ordering::Relaxed)
@@ -78,7 +78,7 @@ impl Giver {
         &self.ends
     }
 
-    /// Did the taker leave?
+    /// Whether the taker left.
     pub fn has_left(&self) -> bool {
         self.ends.has_left()
     }

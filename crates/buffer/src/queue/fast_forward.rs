@@ -232,7 +232,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
     }
 }
 
-/// Was the slot of a position filled in this lap?
+/// Whether the slot of a position was filled in this lap.
 #[inline]
 fn is_full<T: Entry, M>(sender: &Region<M>, position: u64, capacity: u64) -> bool {
     // Pairs with the Release in `Sender::put`.

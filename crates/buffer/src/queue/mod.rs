@@ -103,7 +103,7 @@ pub trait Push<T> {
     /// Most entries in the queue.
     fn capacity(&self) -> usize;
 
-    /// Was the receiver dropped?
+    /// Whether the receiver was dropped.
     fn is_closed(&self) -> bool;
 
     /// Puts an entry at the end.

@@ -55,9 +55,9 @@ pub(super) struct Look {
     pub all: u64,
     /// Bytes written and skipped so far.
     pub bytes: u64,
-    /// Was the ring too full for some block since the last look?
+    /// Whether the ring was too full for some block since the last look.
     pub was_full: bool,
-    /// Are there readers, and does the writer wait for all of them?
+    /// Whether there are readers, and the writer waits for all of them.
     pub waits_for_all: bool,
 }
 

@@ -153,13 +153,13 @@ impl Consumers {
         });
     }
 
-    /// Does any reader hold the ring?
+    /// Whether any reader holds the ring.
     #[inline]
     pub fn any_holds(&self) -> bool {
         self.holders > 0
     }
 
-    /// Are there readers, and do all of them hold the ring?
+    /// Whether there are readers, and all of them hold the ring.
     pub fn all_hold(&self) -> bool {
         self.holders > 0 && self.holders == self.all.len()
     }

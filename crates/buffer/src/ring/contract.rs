@@ -28,7 +28,7 @@ impl OnFull {
     /// All contracts.
     pub const ALL: [OnFull; 4] = [OnFull::Wait, OnFull::DropNewest, OnFull::Overwrite, OnFull::Shared];
 
-    /// Does the writer spare blocks that this reader has not taken yet?
+    /// Whether the writer spares blocks that this reader has not taken yet.
     #[inline]
     pub const fn holds(self) -> bool {
         matches!(self, OnFull::Wait | OnFull::DropNewest)

@@ -18,7 +18,7 @@ pub struct RingMap {
 }
 
 impl RingMap {
-    /// Were these bytes written, and is no part of them overwritten so far? Ask after using them.
+    /// Whether these bytes were written, and no part of them is overwritten so far. Ask after using them.
     pub fn payload_intact(&self, pos: u64, len: u64) -> bool {
         // Acquire: keeps every earlier read before the check below. Pairs with the fence in `Writer::begin`.
         fence(Ordering::Acquire);

@@ -162,7 +162,7 @@ impl RingMemory {
         Ok(RingMap { words, payload, layout })
     }
 
-    /// Has the segment the ABI of this program, and the geometry that its keeper named?
+    /// Whether the segment has the ABI of this program, and the geometry that its keeper named.
     pub fn is_known(&self, words: &RingWords) -> bool {
         let keeper = &words.keeper.0;
         let Geometry { kind, payload_bytes, slots } = self.geometry;

@@ -179,7 +179,7 @@ impl<L: Layout> Reader<L> {
         OnFull::from_code(self.words.slots[self.slot].contract.load(Ordering::Relaxed)).unwrap_or(self.contract)
     }
 
-    /// Does the writer know of this reader, so that every later block is meant for it?
+    /// Whether the writer knows of this reader, so that every later block is meant for it.
     pub fn is_started(&mut self) -> bool {
         self.start();
         self.started
@@ -364,7 +364,7 @@ impl<L: Layout> Reader<L> {
         why
     }
 
-    /// Is no part of this block overwritten so far? Ask after using its bytes.
+    /// Whether no part of this block is overwritten so far. Ask after using its bytes.
     #[inline]
     pub fn intact(&self, seen: &Seen) -> bool {
         // Acquire: keeps every earlier read before the checks below.
@@ -377,7 +377,7 @@ impl<L: Layout> Reader<L> {
         self.layout.intact(seen, &self.words)
     }
 
-    /// Is the granted contract still in force? Before the writer overwrites a reader's blocks it stores the demotion,
+    /// Whether the granted contract is still in force. Before the writer overwrites a reader's blocks it stores the demotion,
     /// or clears the place of a reader that left, and runs a fence (`Writer::begin`).
     #[inline]
     fn is_granted(&self) -> bool {
@@ -481,7 +481,7 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Was an eighth of the ring, in units or in bytes, taken since the writer was told?
+    /// Whether an eighth of the ring, in units or in bytes, was taken since the writer was told.
     #[inline]
     fn is_worth_telling(&self) -> bool {
         self.position - self.told >= (self.layout.units() / 8).max(1)
@@ -507,7 +507,7 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Has a call returned the end of the ring, after the last block? Then it stays so for ever.
+    /// Whether a call has returned the end of the ring, after the last block. Then it stays so for ever.
     pub fn is_done(&self) -> bool {
         self.over.is_some()
     }
@@ -526,7 +526,7 @@ impl<L: Layout> Reader<L> {
         self.line.as_ref()
     }
 
-    /// Was the ring removed for good?
+    /// Whether the ring was removed for good.
     pub fn is_removed(&self) -> bool {
         // Relaxed: no other memory is read because of it.
         self.words.keeper.0.retired.load(Ordering::Relaxed) & REMOVED != 0

@@ -42,7 +42,7 @@ impl Sleeper {
         wait.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Is there a block to read, or the end?
+    /// Whether there is a block to read, or the end.
     pub fn is_due(&self) -> bool {
         let there = match self.cursor {
             Some(cursor) => self.words.writer.0.head.load(Ordering::Relaxed) != cursor,

@@ -108,7 +108,7 @@ pub struct Writer<L: Layout = AnyLayout> {
     last_mark: u64,
     window: ActiveWindow,
     search: Search,
-    /// Was the ring too full for some block since the last look at the active window?
+    /// Whether the ring was too full for some block since the last look at the active window.
     was_full: bool,
     counters: WriterCounters,
     before: WriterCounters,
@@ -607,7 +607,7 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Was the ring removed, so that it has no readers any more?
+    /// Whether the ring was removed, so that it has no readers any more.
     pub fn is_removed(&mut self) -> bool {
         self.meet() == Err(NotWritten::Removed)
     }

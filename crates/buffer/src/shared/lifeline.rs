@@ -24,7 +24,7 @@ impl Lifeline {
         Ok((Lifeline::from(OwnedFd::from(watched)), held.into()))
     }
 
-    /// Has every holder closed it? Makes a system call.
+    /// Whether every holder has closed it. Makes a system call.
     pub fn is_cut(&self) -> bool {
         let mut polled = [PollFd::new(&*self.0, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

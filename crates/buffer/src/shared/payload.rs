@@ -168,7 +168,7 @@ impl<'a> SharedBytes<'a> {
         self.len
     }
 
-    /// Is the length 0?
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -310,7 +310,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Is the map writable?
+    /// Whether the map is writable.
     pub fn is_writable(&self) -> bool {
         self.writable
     }

@@ -74,7 +74,7 @@ fn copies<const N: usize>(fds: [&Arc<OwnedFd>; N]) -> [OwnedFd; N] {
     fds.map(|fd| fd.try_clone().unwrap())
 }
 
-/// Has the other side closed its end of the pipe, and is no ring left to read?
+/// Whether the other side has closed its end of the pipe, and no ring is left to read.
 fn hangs_up(bells: &Bells) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(bells.fd(), PollFlags::empty())];
     rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap();

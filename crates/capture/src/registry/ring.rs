@@ -56,7 +56,7 @@ pub(super) struct Ring {
     pub(super) standing: Option<u8>,
     /// Since when it has taken what it takes now, by the writer's clock.
     pub(super) since: u64,
-    /// Is the device in promiscuous mode?
+    /// Whether the device is in promiscuous mode.
     pub(super) promiscuous: bool,
     /// The writer failed to stop setting unneeded bits: it is asked again with the next change.
     pub(super) is_stuck: bool,
@@ -70,7 +70,7 @@ pub(super) struct Reader {
     pub(super) next: Option<Expression>,
     /// Cost of its expression for a packet, in instructions, without the policy's part; the higher of old and new.
     pub(super) cost: u32,
-    /// Is its first expression in force, so that it shows in states?
+    /// Whether its first expression is in force, so that it shows in states.
     pub(super) is_in: bool,
     pub(super) promiscuous: bool,
     pub(super) line: Arc<OwnedFd>,
@@ -122,7 +122,7 @@ pub struct ReaderState {
     pub matched: u64,
     /// Those of them that were overwritten before it got to them, as far as that is certain now.
     pub lost: u64,
-    /// Does it sleep?
+    /// Whether it sleeps.
     pub asleep: bool,
 }
 
@@ -140,7 +140,7 @@ pub struct RingState {
     pub seen: (u64, u64),
     /// Packets written.
     pub written: u64,
-    /// Does it take all packets that its readers may see, and stay without readers?
+    /// Whether it takes all packets that its readers may see, and stays without readers.
     pub kept: bool,
     /// Its readers.
     pub readers: Vec<ReaderState>,
@@ -219,7 +219,7 @@ impl Ring {
         self.readers.iter().fold(standing, |taken, reader| taken | of(reader))
     }
 
-    /// Does the writer still work for readers that went?
+    /// Whether the writer still works for readers that went.
     pub(super) fn is_stale(&self) -> bool {
         self.in_force & !self.taken() != 0 || self.promiscuous != self.wants_promiscuous()
     }
@@ -229,7 +229,7 @@ impl Ring {
         self.readers.is_empty() && self.standing.is_none()
     }
 
-    /// Is there a place for one more reader of this user? Users who fill a ring together leave places there to root.
+    /// Whether there is a place for one more reader of this user. Users who fill a ring together leave places there to root.
     pub(super) fn place_for(&self, user: u32) -> Result<(), CaptureError> {
         let places = if user == 0 { EXPRESSIONS } else { READERS_OF_USERS };
         let taken = self.readers.len() + usize::from(self.standing.is_some());
@@ -252,7 +252,7 @@ impl Ring {
         (0..EXPRESSIONS as u8).find(|bit| used & 1 << bit == 0)
     }
 
-    /// Are there bits that are not taken but that packets under way may have?
+    /// Whether there are bits that are not taken but that packets under way may have.
     pub(super) fn has_resting(&self) -> bool {
         self.resting != 0
     }
@@ -270,7 +270,7 @@ impl Ring {
         }
     }
 
-    /// Does some reader want every packet, and get it?
+    /// Whether some reader wants every packet, and gets it.
     pub(super) fn takes_all(&self) -> bool {
         let wants_all = |reader: &Reader| reader.expression.program.is_none();
         self.shown.is_none() && (self.standing.is_some() || self.readers.iter().any(wants_all))
@@ -333,7 +333,7 @@ impl Ring {
         reader.ok_or_else(|| CaptureError::new(CaptureErrorKind::Request, "there is no such reader"))
     }
 
-    /// Must the device be in promiscuous mode?
+    /// Whether the device must be in promiscuous mode.
     pub(super) fn wants_promiscuous(&self) -> bool {
         self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous)
     }

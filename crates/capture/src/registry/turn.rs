@@ -55,7 +55,7 @@ impl Turns {
 }
 
 impl Turn {
-    /// Is no one waiting? The caller must keep new waiters away, and holds one more reference to the queue.
+    /// Whether no one is waiting. The caller must keep new waiters away, and holds one more reference to the queue.
     pub(super) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 2
     }

@@ -63,7 +63,7 @@ fn of_devices(session: &Session, design: &Design) -> Vec<String> {
     missing
 }
 
-/// May this process, or else a daemon, open devices for such a filter?
+/// Whether this process, or else a daemon, may open devices for such a filter.
 fn may_open(session: &Session, kind: &Kind) -> bool {
     let held = confine::capabilities();
     let has = |wanted| held.iter().any(|(name, held)| *name == wanted && *held);

@@ -53,7 +53,7 @@ impl Library {
         }
     }
 
-    /// Does the loader preload the library into this program? If not, the error says why, and what to do.
+    /// Whether the loader preloads the library into this program. If not, the error says why, and what to do.
     pub(crate) fn is_heeded_by(&self, path: &Path) -> Result<(), String> {
         let Library { what, instead, .. } = self;
         let shown = path.display();
@@ -109,7 +109,7 @@ pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|folder| folder.join(program)).find(may_run)
 }
 
-/// Is it an ELF program without a loader? `head` is the beginning of the file. No for scripts and unknown formats.
+/// Whether it is an ELF program without a loader. `head` is the beginning of the file. No for scripts and unknown formats.
 fn is_static(head: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
     let number = |at: usize, bytes: usize| Some(little_endian(head.get(at..at.checked_add(bytes)?)?));
@@ -123,7 +123,7 @@ fn is_static(head: &[u8]) -> bool {
     kinds.peek().is_some_and(Option::is_some) && !kinds.any(|kind| kind.is_none_or(|kind| kind == PT_INTERP as usize))
 }
 
-/// Has a little-endian ELF program 64 bits? `None`: another file. `head` is the beginning of the file.
+/// Whether a little-endian ELF program has 64 bits. `None`: another file. `head` is the beginning of the file.
 fn is_wide(head: &[u8]) -> Option<bool> {
     match head {
         [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1, ..] => Some(*class == 2),
@@ -135,7 +135,7 @@ fn little_endian(field: &[u8]) -> usize {
     field.iter().rev().fold(0, |number: usize, byte| number.wrapping_shl(8) | usize::from(*byte))
 }
 
-/// Does Go's runtime make this program's system calls? They go past every preloaded library.
+/// Whether Go's runtimes make this program's system calls. They go past every preloaded library.
 pub(crate) fn is_go(path: &Path) -> bool {
     File::open(path)
         .ok()

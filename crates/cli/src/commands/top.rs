@@ -126,7 +126,7 @@ fn doing(reader: &ReaderState, process: i32) -> String {
     if reader.lost == 0 { doing.into() } else { format!("{doing}, lost {}", count(reader.lost)) }
 }
 
-/// Is this the ring of the previous view? The part of `how` behind `; ` is left out: it tells what others take of the device.
+/// Whether this is the ring of the previous view. The part of `how` behind `; ` is left out: it tells what others take of the device.
 fn is_same(one: &RingState, other: &RingState) -> bool {
     let how = |ring: &RingState| ring.device.how.split("; ").next().map(str::to_string);
     (one.device.index, &one.device.name, one.group) == (other.device.index, &other.device.name, other.group)

@@ -123,7 +123,7 @@ fn children(of: i32) -> Vec<i32> {
     numbers.filter(|number| stat(*number).is_some_and(|(_, parent)| parent == of)).collect()
 }
 
-/// Does it run, with filtered system calls?
+/// Whether it runs with filtered system calls.
 fn is_confined(process: i32) -> bool {
     status(process, "Seccomp:").as_deref() == Some("2")
 }

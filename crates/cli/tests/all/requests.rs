@@ -88,7 +88,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Does `text` look as `pattern` says, where a line `...` stands for any number of lines?
+/// Whether `text` looks as `pattern` says, where a line `...` stands for any number of lines.
 fn matches(pattern: &[&str], text: &[&str]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),

@@ -283,7 +283,7 @@ fn a_stream_without_blocks_carries_bytes_only() {
     succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
 }
 
-/// Has the writer met a reader? If the reader died before, the writer did not wait for it.
+/// Whether the writer has met a reader. If the reader died before, the writer did not wait for it.
 fn met(state: &Value) -> bool {
     state["readers"].as_array().unwrap().iter().any(|reader| !reader["in_force"].is_null())
 }

@@ -81,7 +81,7 @@ fn run(case: &Path) -> Outcome {
     Outcome::Passed
 }
 
-/// Does the dotted name have this value in the event?
+/// Whether the dotted names have this value in the event.
 fn is(event: &Value, key: &str, wanted: &Value) -> bool {
     let at = |path: &str| {
         // `a.b[0]` is `a.b.0`.

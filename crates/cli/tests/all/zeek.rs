@@ -26,7 +26,7 @@ fn logs(capture: &Path, more: &str) -> Vec<(String, String)> {
     logs
 }
 
-/// Is it a value of this type, as Zeek writes it?
+/// Whether it is a value of this type, as Zeek writes it.
 fn is_of(kind: &str, value: &str) -> bool {
     if value == "-" {
         return true;

@@ -110,7 +110,7 @@ fn tried(net: &Net, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Has the command failed because other processes hold the memory that AF_XDP wants to lock?
+/// Whether the command has failed because other processes hold the memory that AF_XDP wants to lock.
 fn is_limited(said: &str) -> bool {
     said.contains("cannot lock")
 }

@@ -153,7 +153,7 @@ impl Net {
         requests.iter().map(start).collect()
     }
 
-    /// Does this process have a reader at the daemon? A count of all readers would not show that: a reader that was
+    /// Whether this process has a reader at the daemon. A count of all readers would not show that: a reader that was
     /// interrupted before may still be among them.
     fn reads(&self, process: u32) -> bool {
         let state = self.state();

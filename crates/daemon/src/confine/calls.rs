@@ -96,7 +96,7 @@ pub(super) fn confine(files_are_confined: bool) -> Guard {
     permitted(files_are_confined).confine(NAME)
 }
 
-/// Can this kernel confine calls? Confines nothing.
+/// Whether this kernel can confine calls. Confines nothing.
 pub(super) fn supported() -> Guard {
     guard::calls::supported(NAME)
 }

@@ -39,7 +39,7 @@ pub(crate) fn confine_to_start(programs: &[PathBuf]) -> Guard {
     guard::files::confine(NAME, &permitted)
 }
 
-/// Can this kernel confine files? Confines nothing.
+/// Whether this kernel can confine files. Confines nothing.
 pub(super) fn supported() -> Guard {
     guard::files::supported(NAME)
 }

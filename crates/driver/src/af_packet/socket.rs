@@ -60,7 +60,7 @@ impl PacketSocket {
         set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
 
-    /// Does its device still exist? After a removal the answer stays no, even if a device with that name comes back.
+    /// Whether its device still exists. After a removal the answer stays no, even if a device with that name comes back.
     pub(crate) fn device_is_there(&self) -> io::Result<bool> {
         let mut address = address(0, 0);
         let mut length = size_of::<libc::sockaddr_ll>() as u32;

@@ -124,7 +124,7 @@ pub struct Device {
 pub struct Queue {
     /// Its number.
     pub number: u32,
-    /// Do frames travel without being copied?
+    /// Whether frames travel without being copied.
     pub zero_copy: bool,
     /// Receives through the queue.
     pub receiver: Receiver,

@@ -131,7 +131,7 @@ impl<T: Entry> Ring<T> {
         self.size
     }
 
-    /// Does the kernel sleep, and need a call when there is work?
+    /// Whether the kernel sleeps, and needs a call when there is work.
     pub(super) fn wants_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }

@@ -98,7 +98,7 @@ impl Before {
         self.layout.lines.iter().find(is_it).filter(|line| !has_left(line))
     }
 
-    /// Does this stage of the new plan go on from one that numbers its streams itself?
+    /// Whether this stage of the new plan goes on from one that numbers its streams itself.
     pub(super) fn numbers(&self, stage: usize) -> bool {
         let old = self.pairs[stage];
         self.layout.lines.iter().any(|line| Some(line.between.1) == old && line.renumber)

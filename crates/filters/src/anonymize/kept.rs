@@ -85,7 +85,7 @@ fn headers_end(bytes: &[u8], read: &Frame) -> Option<usize> {
     Some(start + transport_header_bytes(read.protocol, transport).min(transport.len()))
 }
 
-/// Is every extension header a list of options or a fragment header? Routing and authentication headers are not.
+/// Whether every extension header is a list of options or a fragment header. Routing and authentication headers are not.
 fn has_plain_extensions(bytes: &[u8], read: &Frame) -> bool {
     extensions(bytes, read)
         .all(|(kind, _)| matches!(kind, ipv6::HOP_BY_HOP | ipv6::DESTINATION_OPTIONS | ipv6::FRAGMENT))

@@ -229,7 +229,7 @@ impl Fragments {
         Added::Kept
     }
 
-    /// Is a packet with the same fields under way in another tunnel, or outside of this one? A receiver that ends both
+    /// Whether a packet with the same fields is under way in another tunnel, or outside of this one. A receiver that ends both
     /// puts their fragments together.
     fn meets_split(&mut self, key: Key, outside: Option<Vlans>) -> bool {
         let is_open = |key: &Key| self.packets.get(key).is_some_and(|packet| packet.state == State::Open);
@@ -451,7 +451,7 @@ fn is_under_way(packets: &HashMap<Key, Packet>, key: &Key, serial: u64) -> bool 
 }
 
 impl Packet {
-    /// Does a fragment up to `end` contradict the packet's length?
+    /// Whether a fragment up to `end` contradicts the packet's length.
     fn disagrees(&self, end: u32, is_last: bool) -> bool {
         self.len.is_some_and(|len| end > len || is_last && end != len) || is_last && self.pieces.end() > end
     }

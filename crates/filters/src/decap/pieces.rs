@@ -149,7 +149,7 @@ impl Pieces {
     }
 }
 
-/// Do two pieces of one range differ in the bytes that were captured of both?
+/// Whether two pieces of one range differ in the bytes that were captured of both.
 fn differ(one: &Piece, other: &Piece, rings: &BlockTable) -> bool {
     let (one, other) = (rings.bytes(&one.block), rings.bytes(&other.block));
     let common = one.len().min(other.len());

@@ -141,7 +141,7 @@ pub(crate) fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'
     }
 }
 
-/// Is it a list of plain values?
+/// Whether it is a list of plain values.
 fn is_bare(kind: FieldType) -> bool {
     matches!(kind, FieldType::Rows(schema) if matches!(schema.fields, [field] if field.name.is_empty()))
 }

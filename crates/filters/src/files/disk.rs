@@ -221,12 +221,12 @@ impl Disk {
         Ok(())
     }
 
-    /// Do the ready files hold enough for a round?
+    /// Whether the ready files hold enough for a round.
     pub(super) fn is_round(&self) -> bool {
         self.ready.bytes >= ROUND_BYTES || self.ready.blocks >= ROUND_BLOCKS || self.ended.len() >= FILES_OPEN
     }
 
-    /// Do all files hold enough for a write? Bytes count only if they take memory of this process.
+    /// Whether all files hold enough for a write. Bytes count only if they take memory of this process.
     pub(super) fn holds_enough(&self, rings: &BlockTable) -> bool {
         self.pending.blocks >= FILES_PENDING_BLOCKS
             || (self.pending.bytes >= FILES_PENDING_BYTES && rings.memory_bytes() as u64 >= FILES_PENDING_BYTES)

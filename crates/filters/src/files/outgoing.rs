@@ -109,7 +109,7 @@ impl Outgoing {
         }
     }
 
-    /// Does the file hold enough for a system call?
+    /// Whether the file holds enough for a system call.
     pub(super) fn holds_enough(&self) -> bool {
         self.pending.len() >= FILE_PENDING_BLOCKS || self.pending_bytes >= FILE_PENDING_BYTES
     }

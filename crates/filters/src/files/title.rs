@@ -57,7 +57,7 @@ impl Title {
         self.time / 1_000_000_000
     }
 
-    /// Does the flow alone name the file?
+    /// Whether the flow alone names the file.
     pub(super) fn is_named_by_flow(&self) -> bool {
         self.kind == "stream" && self.flow.is_some()
     }

@@ -223,19 +223,19 @@ impl State {
         if self.begun == 0 { self.start } else { self.begun }
     }
 
-    /// Has TCP ended?
+    /// Whether TCP has ended.
     pub fn is_closed(&self) -> bool {
         let (client, server) = (self.client.flags, self.server.flags);
         (client | server) & RST != 0 || client & server & FIN != 0
     }
 
-    /// Has the server of TCP answered?
+    /// Whether the server of TCP has answered.
     pub fn is_established(&self) -> bool {
         (self.client.flags & self.server.flags) & ACK != 0
             || (self.client.flags & ACK != 0 && self.server.flags & SYN != 0)
     }
 
-    /// Does a SYN with this sequence number begin another connection?
+    /// Whether a SYN with this sequence number begins another connection.
     pub fn is_other_beginning(&self, side: Side, sequence: u32) -> bool {
         let sent = if side == Side::Client { &self.client } else { &self.server };
         sent.begin != Some(sequence)

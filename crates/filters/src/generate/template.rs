@@ -341,7 +341,7 @@ impl Template {
     }
 }
 
-/// Is the parameter's value an IPv6 address?
+/// Whether the parameter's value is an IPv6 address.
 fn is_six(text: &str) -> bool {
     text.strip_prefix("random:").unwrap_or(text).contains(':')
 }

@@ -134,7 +134,7 @@ impl Body {
         body
     }
 
-    /// Can the decoder go on without another input byte?
+    /// Whether the decoder can go on without another input byte.
     pub(super) fn is_pending(&self) -> bool {
         self.pending || self.end != End::Open && self.has_gathered()
     }
@@ -144,7 +144,7 @@ impl Body {
         if let Content::Cut(limit) = self.content { Some(limit) } else { None }
     }
 
-    /// Is coded data waiting to be decoded?
+    /// Whether coded data is waiting to be decoded.
     pub(super) fn has_gathered(&self) -> bool {
         matches!(&self.content, Content::Decoding(decoder) if !decoder.gathered.is_empty())
     }

@@ -49,7 +49,7 @@ impl Chunks {
         is_junk(byte) || digit(byte).is_some()
     }
 
-    /// Was the last chunk's size read, so that all data came?
+    /// Whether the last chunk's size was read, so that all data came.
     pub(super) fn has_all_data(&self) -> bool {
         matches!(self, Chunks::Trailer { .. })
     }

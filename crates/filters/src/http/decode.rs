@@ -168,7 +168,7 @@ impl Decoder {
         (step, budget - left)
     }
 
-    /// Did every coding reach its end?
+    /// Whether every coding reached its end.
     pub(super) fn is_complete(&self) -> bool {
         self.stages.iter().all(|stage| stage.coder.is_complete())
     }

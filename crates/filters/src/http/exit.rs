@@ -154,7 +154,7 @@ impl<'a> Exit<'a> {
         }
     }
 
-    /// Is there enough output for this call?
+    /// Whether there is enough output for this call.
     pub(super) fn is_full(&self) -> bool {
         self.out.len() >= self.out_enough || self.decoded_bytes >= DECODED_TURN_BYTES
     }

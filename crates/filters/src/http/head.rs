@@ -120,7 +120,7 @@ impl<'a> Head<'a> {
         Some(head)
     }
 
-    /// Do some clients see chunks where others see none?
+    /// Whether some clients see chunks where others see none.
     pub(super) fn doubts_chunks(&self) -> bool {
         let (StartLine::Request { protocol, .. } | StartLine::Response { protocol, .. }) = self.start;
         let is_old = !protocol.eq_ignore_ascii_case(b"HTTP/1.1");
@@ -232,7 +232,7 @@ const VALUES: &[(&[u8], &str)] = &[
 /// Content codings as they are usually spelled.
 const CODINGS: &[&[u8]] = &[b"gzip", b"x-gzip", b"deflate", b"br", b"zstd", b"identity"];
 
-/// Is the field `name` with one of these values, spelled as usual?
+/// Whether the field is `name` with one of these values, spelled as usual.
 fn is_usual(field: &[u8], name: &[u8], values: &[&[u8]]) -> bool {
     let is_named = field.get(..name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
     let value = field.get(name.len()..).and_then(|rest| rest.strip_prefix(b":")).unwrap_or_default();
@@ -263,7 +263,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.len() <= NAME_BYTES && says(text, word)
 }
 
-/// Is the word somewhere in the text, in any case?
+/// Whether the word is somewhere in the text, in any case.
 pub(super) fn says(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }

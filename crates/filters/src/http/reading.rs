@@ -109,7 +109,7 @@ impl Readings {
         self.list.is_empty()
     }
 
-    /// May one of them read further bytes?
+    /// Whether one of them may read further bytes.
     pub(super) fn go_on(&self) -> bool {
         self.list.iter().any(|reading| reading.framing != Framing::None)
     }

@@ -24,12 +24,12 @@ use memchr::memchr;
 /// Stands for the head that a response of HTTP/0.9 lacks.
 const NO_HEAD: &[u8] = b"HTTP/0.9";
 
-/// Do the bytes of `next` directly follow those of `block`?
+/// Whether the bytes of `next` directly follow those of `block`.
 fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
     next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
 }
 
-/// Do these bytes begin with all of a first line, and is it no rest of the line that begins with `held`?
+/// Whether these bytes begin with all of a first line, which is no rest of the line that begins with `held`.
 fn begins_anew(held: &[u8], bytes: &[u8]) -> bool {
     let Some(end) = memchr(b'\n', bytes) else { return false };
     let joined = [held, &bytes[..end]].concat();
@@ -410,7 +410,7 @@ impl Session {
         bytes.len()
     }
 
-    /// May a response of HTTP/0.9 begin here, which is a body alone, as libhtp and browsers take it?
+    /// Whether a response of HTTP/0.9 may begin here, which is a body alone, as libhtp and browsers take it.
     fn may_lack_head(&self, side: usize) -> bool {
         let this = &self.sides[side];
         side == 1 && !this.confirmed && !this.lost && !this.line_whole && self.asked.front().is_some()

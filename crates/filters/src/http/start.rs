@@ -25,7 +25,7 @@ pub(crate) enum StartLine<'a> {
 /// The first word of a radio stream.
 const RADIO: &[u8] = b"ICY";
 
-/// Does a response of this status announce another one? 101 does not: other bytes follow it.
+/// Whether a response of this status announces another one. 101 does not: other bytes follow it.
 pub(crate) fn is_interim(status: u16) -> bool {
     matches!(status, 100 | 102..=199)
 }
@@ -33,14 +33,14 @@ pub(crate) fn is_interim(status: u16) -> bool {
 /// Bytes of junk that browsers accept before the version of a response.
 const JUNK_BYTES: usize = 4;
 
-/// Can a message begin with these bytes? Only the first few are checked, so later bytes may still say no.
+/// Whether a message can begin with these bytes. Only the first few are checked, so later bytes may still say no.
 pub(super) fn may_begin(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
     let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
     method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
 }
 
-/// Can a response begin with these bytes? Only the first few are checked.
+/// Whether a response can begin with these bytes. Only the first few are checked.
 pub(super) fn may_answer(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(JUNK_BYTES + NAME.len()).take_while(|byte| is_token(**byte)).count();
     let undecided = token == bytes.len() && token < JUNK_BYTES + NAME.len();
@@ -133,7 +133,7 @@ pub(super) fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
 /// Stands for a part of a head that is no value of a record.
 pub(super) const CUT_HEAD: &str = "head";
 
-/// Do these bytes, the ones from `from` on, fit a status line of HTTP/1 (RFC 9112 section 4)? `None`: too few bytes to
+/// Whether these bytes, the ones from `from` on, fit a status line of HTTP/1 (RFC 9112 section 4). `None`: too few bytes to
 /// tell. Stricter than [`start_line`], because a body may begin with anything.
 pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
     const LIKE: &[u8] = b"HTTP/1.0 000";

@@ -201,7 +201,7 @@ impl Session {
         }
     }
 
-    /// Is the rest of this block empty?
+    /// Whether the rest of this block is empty.
     fn is_over(&self, side: usize, offset: usize, len: usize) -> bool {
         match self.sides[side].phase {
             Phase::Gone => true,

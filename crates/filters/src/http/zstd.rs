@@ -250,7 +250,7 @@ impl Zstd {
     }
 }
 
-/// Do these bytes begin a frame, as far as they go?
+/// Whether these bytes begin a frame, as far as they go.
 fn begins_frame(bytes: &[u8]) -> bool {
     let len = bytes.len().min(MAGIC.len());
     bytes[..len] == MAGIC[..len] || is_skippable(bytes) || len < MAGIC.len() && could_skip(bytes)

@@ -180,7 +180,7 @@ impl Reading {
         self.marked.map(|now| Moment { now, ..Moment::default() })
     }
 
-    /// Is the ring without headers?
+    /// Whether the ring is without headers.
     fn is_plain(&self) -> bool {
         self.streams.continuity() == Continuity::Bytes && self.ring.written().header_bytes == 0
     }

@@ -23,7 +23,7 @@ impl<T> Default for ClassTable<T> {
 }
 
 impl<T> ClassTable<T> {
-    /// Can this be the class of a stream? No other class has an entry.
+    /// Whether this can be the class of a stream. No other class has an entry.
     #[inline]
     pub(crate) fn is_stream(class: Class) -> bool {
         (class.connection() as usize) < STREAMS

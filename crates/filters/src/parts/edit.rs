@@ -42,12 +42,12 @@ pub(crate) trait Change {
 /// Reverse ARP (RFC 903).
 const RARP: u16 = 0x8035;
 
-/// Is it the ether type of ARP or of reverse ARP?
+/// Whether it is the ether type of ARP or of reverse ARP.
 pub(crate) fn is_arp(ether_type: u16) -> bool {
     ether_type == ethernet::ARP || ether_type == RARP
 }
 
-/// Is it the ether type of a VLAN tag?
+/// Whether it is the ether type of a VLAN tag.
 pub(crate) fn is_tag(ether_type: u16) -> bool {
     use ethernet::{OLD_VLAN, OLD_VLAN_2, OLD_VLAN_3, SERVICE_VLAN, VLAN};
     matches!(ether_type, VLAN | SERVICE_VLAN | OLD_VLAN | OLD_VLAN_2 | OLD_VLAN_3)
@@ -144,7 +144,7 @@ fn put_address(field: &mut [u8], end: End, change: &mut impl Change) {
     }
 }
 
-/// Does a transport header begin with two ports, and have a checksum that can be mended?
+/// Whether a transport header begins with two ports, and has a checksum that can be mended.
 pub(crate) fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP | protocol::UDP_LITE | protocol::DCCP)
 }

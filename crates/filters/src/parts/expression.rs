@@ -93,7 +93,7 @@ impl Expression {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Is the expression true of a row? `places`: where the row has each field.
+    /// Whether the expression is true of a row. `places`: where the row has each field.
     pub(crate) fn holds(&mut self, row: &Row<'_>, places: &[Option<Place>]) -> bool {
         self.root.holds(row, places)
     }

@@ -12,12 +12,12 @@ use std::hash::{BuildHasher, RandomState};
 /// The words of both parameters.
 pub(crate) const WORDS: [&str; 2] = ["apart", "ignore"];
 
-/// Are flows in different tunnels kept apart?
+/// Whether flows in different tunnels are kept apart.
 pub(crate) const TUNNEL: Param =
     Param::new("tunnel", ParamType::Choice(&WORDS), "keep flows apart that are in different tunnels, or ignore that")
         .default("apart");
 
-/// Are flows in different VLANs kept apart?
+/// Whether flows in different VLANs are kept apart.
 pub(crate) const VLAN: Param =
     Param::new("vlan", ParamType::Choice(&WORDS), "keep flows apart that are in different VLANs, or ignore that")
         .default("apart");
@@ -31,7 +31,7 @@ pub(crate) struct Origin {
     tunnel: u64,
     /// The VLANs around the outermost tunnel.
     around: Vlans,
-    /// Did its packets come by the first of two devices? `None`: not asked for.
+    /// Whether its packets came by the first of two devices. `None`: not asked for.
     came_by_first: Option<bool>,
 }
 

@@ -49,7 +49,7 @@ impl Policy {
         WORDS.iter().position(|known| *known == word).map(|at| ALL[at])
     }
 
-    /// Does the later fragment win? Each is given as (start, end).
+    /// Whether the later fragments win. Each is given as (start, end).
     #[inline]
     pub fn takes_later(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
         match self {
@@ -62,7 +62,7 @@ impl Policy {
         }
     }
 
-    /// Does the later segment win, when both wait for a gap before them to be filled? From Novak and Sturges,
+    /// Whether the later segments win, when both wait for a gap before them to be filled. From Novak and Sturges,
     /// "Target-Based TCP Stream Reassembly", 2007.
     pub fn takes_later_in_stream(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
         match self {

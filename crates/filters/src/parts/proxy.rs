@@ -47,7 +47,7 @@ pub(crate) fn read_each<S: Copy>(state: &mut S, bytes: &[u8], next: impl Fn(S, u
 }
 
 impl Proxy {
-    /// Does a header begin with these first bytes of a client? [`read`](Proxy::read) reads them again. A proxy sends its
+    /// Whether a header begins with these first bytes of a client. [`read`](Proxy::read) reads them again. A proxy sends its
     /// header at once (section 2), so a stream's first block shows it.
     pub(crate) fn begin(bytes: &[u8]) -> Option<Proxy> {
         if bytes.starts_with(LINE) {

@@ -50,7 +50,7 @@ impl Room {
         }
     }
 
-    /// Is `max-bytes` given?
+    /// Whether `max-bytes` is given.
     #[inline]
     pub(crate) fn is_bounded(&self) -> bool {
         self.max_bytes < u64::MAX

@@ -98,7 +98,7 @@ impl<'a> View<'a> {
 }
 
 pub(crate) trait FrameTest: Send {
-    /// Does the frame pass? May set the class. An unreadable frame does not pass and is counted.
+    /// Whether the frame passes. May set the class. An unreadable frame does not pass and is counted.
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed>;
 
     /// See [`Decides::by_ports`].
@@ -109,7 +109,7 @@ pub(crate) trait FrameTest: Send {
 
 /// What a selector asks of a frame or a stream.
 pub(crate) trait StreamTest: FrameTest {
-    /// Does the stream with these addresses and ports pass?
+    /// Whether the stream with these addresses and ports passes.
     fn stream(&self, flow: &Flow) -> bool;
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn of_frames_or_streams(test: impl StreamTest + 'static, env: &Env) -
     Ok(if are_streams(env)? { Instance::filter(Streams { test }) } else { of_frames(test) })
 }
 
-/// Will the blocks be pieces of streams? Error: both streams and frames can arrive. A single block does not tell,
+/// Whether the blocks will be pieces of streams. Error: both streams and frames can arrive. A single block does not tell,
 /// because a piece of a stream lies in the frame it came in.
 pub(crate) fn are_streams(env: &Env) -> Result<bool, ParamError> {
     let streams = env.input.has(Type::Bytes) || env.input.has(Type::Message);

@@ -11,7 +11,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Did a write fail for lack of room: full disk, user quota, or largest file size?
+/// Whether a write failed for lack of room: full disk, user quota, or largest file size.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -98,7 +98,7 @@ impl Files {
         }
     }
 
-    /// Can more files appear?
+    /// Whether more files can appear.
     pub(super) fn is_open_ended(&self) -> bool {
         self.open_ended
     }

@@ -151,7 +151,7 @@ impl Scanner {
         }
     }
 
-    /// Does another capture begin where this one cannot be read on? A further section of pcapng does not count.
+    /// Whether another capture begins where this one cannot be read on. A further section of pcapng does not count.
     #[cold]
     fn is_followed(&self, bytes: &[u8]) -> bool {
         match &self.reader {
@@ -257,7 +257,7 @@ fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) 
     }
 }
 
-/// Does a capture begin where a record should? Read as a record, a classic header is an empty frame: it has two zeroes
+/// Whether a capture begins where a record should. Read as a record, a classic header is an empty frame: it has two zeroes
 /// where the lengths would be.
 #[cold]
 fn begins_another(bytes: &[u8]) -> bool {

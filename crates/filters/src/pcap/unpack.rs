@@ -40,7 +40,7 @@ pub(super) fn reader(kind: FileKind, input: impl Read + 'static) -> impl Read {
     Unpacked { decoder, state }
 }
 
-/// Is the compressed data itself damaged or cut, or its window too large?
+/// Whether the compressed data is itself damaged or cut, or its window too large.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
@@ -102,7 +102,7 @@ trait Frame: Read + Sized {
     /// What follows the frame, once it was read to its end.
     fn finish(self) -> io::Result<Input>;
 
-    /// May a frame with this magic number end where the input ends, without an end mark?
+    /// Whether a frame with this magic number may end where the input ends, without an end mark.
     fn may_be_open(_magic: u32) -> bool {
         false
     }

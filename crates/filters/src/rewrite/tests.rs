@@ -299,7 +299,7 @@ fn fix_sums_up_what_the_device_was_to_sum_up() {
     }
 }
 
-/// Is the datagram's length field longer than its packet or shorter than its header? Then it has no valid checksum.
+/// Whether the datagram's length field is longer than its packet or shorter than its header. Then it has no valid checksum.
 fn has_an_odd_length(frame: &[u8]) -> bool {
     let read = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32).unwrap();
     let transport = read.payload_of(frame);

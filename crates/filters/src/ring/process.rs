@@ -51,7 +51,7 @@ pub trait Process: Send {
     /// Waits a short time for the process to end, then kills it. `Ok`: it ended normally.
     fn end(&mut self) -> Result<Said, String>;
 
-    /// Is it alive?
+    /// Whether it is alive.
     fn lives(&mut self) -> bool;
 
     /// Kills it.
@@ -118,7 +118,7 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Is a process that died replaced by another?
+    /// Whether a process that died is replaced by another.
     pub(super) fn restarts(&self) -> bool {
         self.restarts
     }
@@ -128,7 +128,7 @@ impl Link {
         self.set(|state| (state.is_finished, state.next) = (true, None));
     }
 
-    /// Has the current process stopped reading?
+    /// Whether the current process has stopped reading.
     pub(super) fn is_left(&self) -> bool {
         let state = self.state();
         state.is_over || state.next.is_some()

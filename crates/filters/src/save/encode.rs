@@ -105,7 +105,7 @@ impl Encoder {
         }
     }
 
-    /// Are times less precise than they were in the input? Returns true once.
+    /// Whether times are less precise than they were in the input. Returns true once.
     pub(super) fn take_lowered(&mut self) -> bool {
         match self {
             Encoder::Classic(Classic { lowered: lowered @ Lowered::Yes, .. }) => {
@@ -131,7 +131,7 @@ impl Encoder {
     }
 }
 
-/// Are times less precise than they were in the input?
+/// Whether times are less precise than they were in the input.
 #[derive(Debug, PartialEq, Eq)]
 enum Lowered {
     No,

@@ -51,7 +51,7 @@ impl Open {
         self.bytes
     }
 
-    /// Can bytes already written be changed?
+    /// Whether bytes already written can be changed.
     pub(super) fn can_patch(&self) -> bool {
         self.names.is_some()
     }

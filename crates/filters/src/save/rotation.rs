@@ -34,12 +34,12 @@ impl Rotation {
         Ok(Rotation { bytes, every_ns, keep, ..Rotation::default() })
     }
 
-    /// Does the request ask for a series?
+    /// Whether the request asks for a series.
     pub(super) fn is_wanted(&self) -> bool {
         self.bytes.is_some() || self.every_ns.is_some()
     }
 
-    /// Does a frame of this time belong into the next file? `bytes`: length of the current file.
+    /// Whether a frame of this time belongs into the next file. `bytes`: length of the current file.
     #[inline]
     pub(super) fn is_due(&self, time: u64, bytes: u64) -> bool {
         // Times may go backwards; the series does not.

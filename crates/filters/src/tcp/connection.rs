@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Did both sides end, or one reset?
+    /// Whether both sides ended, or one reset.
     pub fn is_over(&self) -> bool {
         self.reset || self.directions.iter().all(|direction| direction.fin.is_some())
     }
@@ -178,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Does this segment confirm the successor? If both sides are seen, the other side has to answer it. If one is
+    /// Whether this segment confirms the successor. If both sides are seen, the other side has to answer it. If one is
     /// seen, it has to continue it.
     pub fn is_confirmed_by(&self, side: usize, segment: &Segment) -> bool {
         let Some(successor) = self.successor else { return false };
@@ -191,7 +191,7 @@ impl Connection {
         segment.flags.ack() && !segment.flags.rst() && answers && (segment.flags.syn() || !of_this)
     }
 
-    /// Does data with this sequence number continue the successor's SYN, and not this connection?
+    /// Whether data with this sequence number continues the successor's SYN, and not this connection.
     pub fn is_of_successor(&self, side: usize, sequence: u32) -> bool {
         let follows = |successor: Successor| {
             let behind = i64::from(sequence.wrapping_sub(successor.next));

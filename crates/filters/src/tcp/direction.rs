@@ -107,7 +107,7 @@ impl Direction {
         i64::from(sequence.wrapping_sub(self.next as u32) as i32)
     }
 
-    /// Is a segment's timestamp older than the last one? Its receiver then drops it (RFC 7323, 5.3). One tick is
+    /// Whether a segment's timestamp is older than the last one. Its receiver then drops it (RFC 7323, 5.3). One tick is
     /// tolerated, as in Linux.
     #[inline]
     pub fn is_outdated(&self, stamp: Option<Stamp>) -> bool {
@@ -135,7 +135,7 @@ impl Direction {
         (self.sums, self.stamped) = (false, false);
     }
 
-    /// Can an answer to this direction's SYN echo this timestamp?
+    /// Whether an answer to this direction's SYN can echo this timestamp.
     pub fn can_be_echoed(&self, stamp: Option<Stamp>) -> bool {
         let Some(stamp) = stamp.filter(|stamp| self.stamped && stamp.echo != 0) else { return true };
         self.stamp.wrapping_sub(stamp.echo) <= SYN_TICKS
@@ -152,12 +152,12 @@ impl Direction {
         self.next.max(self.fin.map_or(0, |fin| fin + 1))
     }
 
-    /// Is nothing held, no urgent byte awaited and no FIN seen?
+    /// Whether nothing is held, no urgent byte awaited and no FIN seen.
     pub fn is_quiet(&self) -> bool {
         self.fin.is_none() && self.held == 0 && self.doubtful == 0 && self.urgent < self.next.max(1)
     }
 
-    /// Has it given or held anything?
+    /// Whether it has given or held anything.
     pub fn has_data(&self) -> bool {
         self.opened || self.held > 0 || self.lost > 0
     }
@@ -308,7 +308,7 @@ impl Direction {
     }
 }
 
-/// Can a sequence number at this distance from the next one belong to the same connection?
+/// Whether a sequence number at this distance from the next one can belong to the same connection.
 #[inline]
 pub(super) fn is_near(ahead: i64) -> bool {
     ahead.unsigned_abs() <= u64::from(TCP_WINDOW_BYTES)

@@ -24,7 +24,7 @@ impl Given {
         Given { limit, ..Given::default() }
     }
 
-    /// Is anything remembered at all?
+    /// Whether anything is remembered at all.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.limit > 0
@@ -66,7 +66,7 @@ impl Given {
         self.pieces.compare(lane, piece, most, see)
     }
 
-    /// Are all bytes of this piece remembered?
+    /// Whether all bytes of this piece are remembered.
     pub fn covers(&self, lane: Lane, piece: &Piece) -> bool {
         let mut at = piece.start;
         for old in self.pieces.meeting(lane, piece) {

@@ -45,7 +45,7 @@ impl Held {
         self.bytes
     }
 
-    /// Does a lane hold any byte of this piece?
+    /// Whether a lane holds any byte of this piece.
     pub fn meets(&self, lane: Lane, piece: &Piece) -> bool {
         let run = self.runs.range((lane, 0)..(lane, piece.end)).next_back();
         run.is_some_and(|(_, end)| *end > piece.start)

@@ -315,7 +315,7 @@ impl Assembler {
     }
 }
 
-/// Were enough blocks given for this call? With shares, one connection's blocks are enough.
+/// Whether enough blocks were given for this call. With shares, one connection's blocks are enough.
 fn has_enough(enough: usize, cx: &Context<'_>) -> bool {
     cx.out.len() >= enough || (cx.order.is_shared && !cx.out.is_empty())
 }

@@ -241,7 +241,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Can a piece be held in a lane that holds `held_there` pieces already? It becomes a piece in each hole that it
+    /// Whether a piece can be held in a lane that holds `held_there` pieces already. It becomes a piece in each hole that it
     /// fills.
     fn has_room_for(&self, lane: Lane, held_there: u32, piece: &Piece) -> bool {
         let Settings { held_per_direction, held, memory, .. } = self.settings;
@@ -269,7 +269,7 @@ impl Assembler {
         new > 0
     }
 
-    /// Does a piece contradict held data? Notes conflicts.
+    /// Whether a piece contradicts held data. Notes conflicts.
     fn compare_held(&mut self, slot: Slot, side: usize, piece: &Piece, policy: Policy, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
@@ -285,7 +285,7 @@ impl Assembler {
         }
     }
 
-    /// Does a piece contradict given data? Notes conflicts.
+    /// Whether a piece contradicts given data. Notes conflicts.
     fn compare_given(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);

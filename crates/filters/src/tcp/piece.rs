@@ -30,7 +30,7 @@ impl Piece {
         self.block.has(Flags::META)
     }
 
-    /// Does it hold the byte at this position?
+    /// Whether it holds the byte at this position.
     #[inline]
     pub fn has(&self, position: u64) -> bool {
         (self.start..self.end).contains(&position)

@@ -32,7 +32,7 @@ impl Checksums {
         }
     }
 
-    /// Does this checksum exclude a segment? `has_shown_right`: its sender has shown a right one.
+    /// Whether this checksum excludes a segment. `has_shown_right`: its sender has shown a right one.
     pub fn refuse(self, checksum: Checksum, has_shown_right: bool) -> bool {
         checksum == Checksum::Wrong && (self == Checksums::Yes || has_shown_right)
     }
@@ -80,7 +80,7 @@ impl Connection {
 }
 
 impl Direction {
-    /// Does a segment end so far ahead that its receiver has no room for it?
+    /// Whether a segment ends so far ahead that its receiver has no room for it.
     pub fn has_no_room_for(&self, end: u64) -> bool {
         end > self.next.max(self.acked) + u64::from(self.offered.max(TCP_WINDOW_LEAST_BYTES))
     }

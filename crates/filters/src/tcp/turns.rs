@@ -31,7 +31,7 @@ impl Turns {
         self.first(lane).map_or(u64::MAX, |(start, _)| start)
     }
 
-    /// Does a lane wait for this position of the other direction, which stands at `next`?
+    /// Whether a lane waits for this position of the other direction, which stands at `next`.
     fn is_missing(&self, lane: Lane, wanted: u64, next: u64) -> bool {
         wanted > next && self.missed.get(&lane).is_none_or(|missed| wanted > *missed)
     }
@@ -102,7 +102,7 @@ impl Assembler {
         self.table.get(slot).is_some_and(|connection| connection.directions[side].next > next)
     }
 
-    /// Is held data next that need not wait?
+    /// Whether held data is next that need not wait.
     pub(super) fn is_next(&self, lane: Lane, next: u64) -> bool {
         self.held.first(lane) == Some(next) && self.turns.end(lane) > next
     }

@@ -87,7 +87,7 @@ fn way(schema: &Schema) -> Option<usize> {
     ["direction", "type"].iter().find_map(|end| schema.field(&format!("{}.{end}", schema.name)))
 }
 
-/// Are these messages neither requests nor responses? Each stands alone.
+/// Whether these messages are neither requests nor responses. Each stands alone.
 pub(super) fn is_alone(schema: &Schema) -> bool {
     schema.name == "smtp"
 }
@@ -172,18 +172,18 @@ impl Shape {
         matches!(self.way_of(row), Some(FieldValue::Text(b"request" | b"client_hello")))
     }
 
-    /// Is it a response that another one follows (RFC 9110, 15.2)?
+    /// Whether it is a response that another one follows (RFC 9110, 15.2).
     pub fn is_interim(&self, row: &Row<'_>) -> bool {
         let status = self.status.and_then(|place| row.get(place));
         matches!(status, Some(FieldValue::Number(100 | 102..=199)))
     }
 
-    /// Is it a certificate, which adds to the response before it?
+    /// Whether it is a certificate, which adds to the response before it.
     pub fn is_certificate(&self, row: &Row<'_>) -> bool {
         matches!(self.way_of(row), Some(FieldValue::Text(b"certificate")))
     }
 
-    /// May a certificate follow this response? That of TLS 1.3 is encrypted (RFC 8446, 2).
+    /// Whether a certificate may follow this response. That of TLS 1.3 is encrypted (RFC 8446, 2).
     pub fn awaits_certificate(&self, row: &Row<'_>) -> bool {
         let version = self.version.and_then(|place| row.get(place));
         matches!(self.way_of(row), Some(FieldValue::Text(b"server_hello")))

@@ -231,7 +231,7 @@ fn begin(line: &mut Line<'_>, values: Values<'_>, time: u64, fuid: Option<&[u8]>
     line.count("id.resp_p", target.unwrap_or(0));
 }
 
-/// Is the address in a private network? Zeek counts those as local.
+/// Whether the address is in a private network. Zeek counts those as local.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {

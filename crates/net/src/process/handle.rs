@@ -275,7 +275,7 @@ impl Process {
         lock(&self.start).restarts
     }
 
-    /// Is the interface down?
+    /// Whether the interface is down.
     pub(crate) fn is_over(&self) -> bool {
         matches!(*lock(&self.state), State::Ends(_) | State::Ended)
     }

@@ -41,7 +41,7 @@ pub(crate) struct SharedDevice {
     pub(crate) index: u32,
     /// The host's addresses on it.
     pub(crate) addresses: Vec<(IpAddr, u8)>,
-    /// Is the program on the device? Otherwise an earlier process's program is, until the flows are restored.
+    /// Whether the program is on the device. Otherwise an earlier process's program is, until the flows are restored.
     pub(crate) is_attached: bool,
 }
 

@@ -133,7 +133,7 @@ pub(super) fn ends(frame: &[u8]) -> &[u8] {
     &frame[if headers == 34 { 26 } else { 22 }..headers]
 }
 
-/// Is the header checksum of a packet correct?
+/// Whether the header checksum of a packet is correct.
 pub(super) fn is_sealed(frame: &[u8]) -> bool {
     headers(frame) == 54 || Sum::of(&frame[14..34]).folded() == 0xffff
 }
@@ -294,7 +294,7 @@ pub(super) fn answer(address: IpAddr, mac: [u8; 6]) -> Vec<u8> {
     }
 }
 
-/// Does a frame ask for the owner of this address?
+/// Whether a frame asks for the owner of this address.
 pub(super) fn asks_for(frame: &[u8], address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => frame[12..14] == [8, 6] && frame[38..42] == address.octets(),

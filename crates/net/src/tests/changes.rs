@@ -31,7 +31,7 @@ impl Bed {
     }
 }
 
-/// Does it ask for this address?
+/// Whether it asks for this address.
 fn asks(frame: &[u8], last: u8) -> bool {
     frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == [10, 0, 0, last]
 }

@@ -60,7 +60,7 @@ fn version_3(payload: &[u8], session: u32, start: usize) -> Option<Leads> {
     Some(Leads { kind: Kind::L2tp, id: Some(session), vlan: None, at, len: None, next: Next::Ethernet })
 }
 
-/// Does it look like an Ethernet frame: with IP of the right version, ARP, or a VLAN tag?
+/// Whether it looks like an Ethernet frame: with IP of the right version, ARP, or a VLAN tag.
 fn is_ethernet(bytes: &[u8]) -> bool {
     let Some((header, rest)) = bytes.split_first_chunk::<14>() else { return false };
     let version = rest.first().map_or(0, |first| first >> 4);

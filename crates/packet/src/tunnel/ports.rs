@@ -78,7 +78,7 @@ impl Ports {
         all
     }
 
-    /// Is the port in the set?
+    /// Whether the port is in the set.
     #[inline(always)]
     pub fn has(&self, port: u16) -> bool {
         self.bits[usize::from(port >> 6)] >> (port & 63) & 1 == 1

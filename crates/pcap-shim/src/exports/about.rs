@@ -74,7 +74,7 @@ export! {
 }
 
 export! {
-    /// Has its file the other byte order? It reads no file.
+    /// Whether its file has the other byte order. It reads no file.
     fn pcap_is_swapped(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
 }
 

@@ -69,7 +69,7 @@ export! {
 /// Says whether programs get a descriptor for select(): `yes` or `no`.
 const SELECTABLE_VARIABLE: &CStr = c"STREAMLINE_PCAP_FD";
 
-/// Does the program get such a descriptor? With one, dumpcap makes a system call before each packet; without one, it reads
+/// Whether the program gets such a descriptor. With one, dumpcap makes a system call before each packet; without one, it reads
 /// packets as they are there. So dumpcap gets none by default. The variable decides for dumpcap and all other programs.
 fn is_selectable() -> bool {
     match variable(SELECTABLE_VARIABLE).map(CStr::to_bytes) {

@@ -39,7 +39,7 @@ export! {
 }
 
 export! {
-    /// Is monitor mode supported? No.
+    /// Whether monitor mode is supported. No.
     fn pcap_can_set_rfmon(handle: handle) -> c_int => |ours| set(ours, |_| 0)
 }
 
@@ -146,7 +146,7 @@ export! {
 }
 
 export! {
-    /// Are reads non-blocking?
+    /// Whether reads are non-blocking.
     fn pcap_getnonblock(handle: handle, error: *mut c_char) -> c_int => |ours| {
         let done = super::with(ours, |inner| match inner.live {
             Some(_) => Ok(c_int::from(inner.nonblocking)),

@@ -341,7 +341,7 @@ impl Code<'_> {
         transport
     }
 
-    /// Must the program tell certain packets from undecided ones? If both have one target, no closer look is needed.
+    /// Whether the program must tell certain packets from undecided ones. If both have one target, no closer look is needed.
     fn is_told(&self, ends: Ends) -> bool {
         ends.yes != ends.unsure || ends.yes == self.refuse
     }

@@ -255,7 +255,7 @@ fn respaced(printed: &str, choices: &[u8]) -> (String, usize) {
     (out, comment_count)
 }
 
-/// Can paper notation tell the text's references from its filters?
+/// Whether paper notation can tell the text's references from its filters.
 fn paper_has(text: &Text) -> bool {
     let (mut labels, mut references, mut bare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     text.each_term(&mut |term| match term {

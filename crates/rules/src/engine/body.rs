@@ -36,7 +36,7 @@ pub(crate) fn is_body(buffer: Buffer) -> bool {
 }
 
 impl Rule {
-    /// Can an early match change what passes? Other rules can wait for the next full inspection. Rules that require
+    /// Whether an early match can change what passes. Other rules can wait for the next full inspection. Rules that require
     /// bytes to be absent can match only at the end of the body.
     fn is_urgent(&self) -> bool {
         let of_body = |list: &&List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
@@ -158,7 +158,7 @@ impl Engine {
         self.candidates = candidates;
     }
 
-    /// Does the rule inspect a body, and do all its other, settled conditions hold?
+    /// Whether the rule inspects a body, and all its other, settled conditions hold.
     fn rest_holds(
         &mut self,
         rule: &Rule,
@@ -185,7 +185,7 @@ impl Engine {
     }
 }
 
-/// Does the body, with its new bytes, still lack a content of the rule? `missing`: the content it lacked before.
+/// Whether the body, with its new bytes, still lacks a content of the rule. `missing`: the content it lacked before.
 fn misses(
     rule: &Rule,
     missing: &mut Option<(usize, usize)>,
@@ -222,7 +222,7 @@ fn missing_of(rule: &Rule, transaction: &Transaction, to_server: bool, budget: &
     None
 }
 
-/// May the new bytes complete a rule that did not match before?
+/// Whether the new bytes may complete a rule that did not match before.
 fn may_complete(rule: &Rule, transaction: &Transaction, to_server: bool, budget: &mut Budget) -> bool {
     // Bits and numbers that the rule tests may have changed.
     let mut may = !rule.tests.is_empty() || rule.header.whole;

@@ -208,7 +208,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Are small writes sent at once?
+    /// Whether small writes are sent at once.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.settings().is_no_delay)
     }

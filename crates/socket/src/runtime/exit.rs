@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Is the exit prepared? A child made by `fork` inherits this.
+/// Whether the exit is prepared. A child made by `fork` inherits this.
 static IS_PREPARED: Mutex<bool> = Mutex::new(false);
 
 /// How long the exit waits for other threads to release a connection; then it resets the connection.

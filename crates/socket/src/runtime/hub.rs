@@ -122,7 +122,7 @@ impl Hub {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Does this process own the flows, rather than a forked copy?
+    /// Whether this process owns the flows, rather than a forked copy.
     pub(crate) fn is_own(&self) -> bool {
         self.process == std::process::id()
     }

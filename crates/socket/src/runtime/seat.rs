@@ -29,7 +29,7 @@ pub(crate) struct Seat {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// Is the leader the keeper?
+    /// Whether the leader is the keeper.
     by_keeper: bool,
     /// No thread may take the seat any more.
     is_closed: bool,
@@ -107,7 +107,7 @@ impl Seat {
         (Err(Follower { seat: self, waiter }), state.by_keeper)
     }
 
-    /// Must the leader leave? The keeper leaves for any follower; every leader leaves a closed seat.
+    /// Whether the leader must leave. The keeper leaves for any follower; every leader leaves a closed seat.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = lock(&self.state);
         state.is_closed || state.by_keeper && !state.followers.is_empty()

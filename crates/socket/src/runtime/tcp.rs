@@ -301,12 +301,12 @@ impl Inner {
         self.was_over || self.down.is_some()
     }
 
-    /// Is a dropped connection finished? In TIME-WAIT the driver answers for it and reserves its addresses and ports.
+    /// Whether a dropped connection is finished. In TIME-WAIT the driver answers for it and reserves its addresses and ports.
     pub(crate) fn is_done(&mut self) -> bool {
         self.is_over() || self.stream().is_some_and(|stream| stream.is_settled())
     }
 
-    /// Is the handshake under way?
+    /// Whether the handshake is under way.
     pub(crate) fn is_connecting(&mut self) -> bool {
         !self.is_over() && self.stream().is_some_and(|stream| stream.state() == StreamState::Connecting)
     }
@@ -376,7 +376,7 @@ impl Inner {
         self.down.is_none() && self.flow.channel.has_received()
     }
 
-    /// Are all written bytes acknowledged, or is the connection over?
+    /// Whether all written bytes are acknowledged, or the connection is over.
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         self.is_over() || self.stream().is_none_or(|stream| stream.unacknowledged() == 0)
     }

@@ -74,7 +74,7 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Is this an address that no single station has? RFC 1122, section 3.2.1.3.
+    /// Whether this is an address that no single station has. RFC 1122, section 3.2.1.3.
     fn is_impossible(&self, source: Ipv4Addr) -> bool {
         source.is_unspecified() || source.is_multicast() || source.is_broadcast() || Some(source) == self.broadcast
     }

@@ -63,7 +63,7 @@ pub struct Ipv6 {
     marks: Marks,
 }
 
-/// Is this an address that no single station on a wire has? RFC 4291, sections 2.5 and 2.7.
+/// Whether this is an address that no single station on a wire has. RFC 4291, sections 2.5 and 2.7.
 fn is_impossible(source: Ipv6Addr) -> bool {
     source.is_unspecified() || source.is_loopback() || source.is_multicast() || source.to_ipv4_mapped().is_some()
 }

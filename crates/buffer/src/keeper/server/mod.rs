@@ -68,9 +68,9 @@ pub struct RingOptions {
     pub policy: Policy,
     /// How long a reader may hold the full ring.
     pub hold: Hold,
-    /// Do readers wait for the next writer when one closes?
+    /// Whether readers wait for the next writer when one closes.
     pub keep_open: bool,
-    /// Is the ring removed after its last user?
+    /// Whether the ring is removed after its last user.
     pub while_used: bool,
 }
 

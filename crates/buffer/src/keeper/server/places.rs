@@ -45,12 +45,12 @@ pub(super) const OF_READERS: Places = Places {
 };
 
 impl Places {
-    /// Is a place left for another guest if strangers and one user have all theirs, and for the owner if all guests do?
+    /// Whether a place is left for another guest if strangers and one user have all theirs, and for the owner if all guests do.
     const fn leave_room(&self) -> bool {
         self.of_one_guest + self.of_strangers < self.of_guests && self.of_guests < self.all
     }
 
-    /// Is there a place for one more client of this user? The error names the limit and what would help.
+    /// Whether there is a place for one more client of this user. The error names the limit and what would help.
     pub(super) fn admit(
         &self,
         held: impl Iterator<Item = (Standing, u32)> + Clone,

@@ -31,7 +31,7 @@ impl<F: Front> Watch<'_, F> {
         Watch { fronts, needed: fronts.iter().map(F::watch).collect(), began: Instant::now() }
     }
 
-    /// Have all readers of some front passed its unit?
+    /// Whether all readers of some front have passed its unit.
     pub fn is_due(&self) -> bool {
         self.needed.iter().any(Option::is_none)
     }

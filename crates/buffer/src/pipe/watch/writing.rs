@@ -46,7 +46,7 @@ pub fn sleep_for_readers(sink: &impl Locked, needed: impl FnOnce(&mut Writer) ->
 pub struct Wanted {
     /// Length of the block in bytes.
     pub room: u64,
-    /// Does the write wait for a first reader?
+    /// Whether the write waits for a first reader.
     pub reader: bool,
 }
 

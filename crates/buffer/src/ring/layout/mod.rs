@@ -95,7 +95,7 @@ pub struct Seen {
     pub units: u64,
     /// Its descriptor.
     pub block: Descriptor,
-    /// Is its payload in another ring?
+    /// Whether its payload is in another ring.
     pub elsewhere: bool,
     /// Number of blocks written before it, modulo 2^32, if the ring's blocks are [numbered](Layout::numbered).
     pub number: u32,
@@ -126,7 +126,7 @@ pub trait Layout: Send {
     /// Shortens a claim to a block of only `len` bytes.
     fn shorten(&self, claim: &Claim, len: u64) -> Claim;
 
-    /// May the claim be written while a reader still needs everything from unit `holder` (at most `head`) on?
+    /// Whether the claim may be written while a reader still needs everything from unit `holder` (at most `head`) on.
     fn fits(&self, claim: &Claim, holder: u64, head: u64) -> bool;
 
     /// Tells readers not to rely on what the claim overwrites. The payload may be written afterwards.
@@ -147,14 +147,14 @@ pub trait Layout: Send {
     /// Reads the header of the block at unit `position`; everything before `head` is published.
     fn look(&self, position: u64, head: u64, payload: &Payload) -> Result<Seen, Damaged>;
 
-    /// Is no part of the block overwritten so far? Called behind a fence that keeps all reads before it.
+    /// Whether no part of the block is overwritten so far. Called behind a fence that keeps all reads before it.
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool;
 
-    /// Were these `len` bytes of payload at `pos` written, and is no part of them overwritten so far? For readers that
+    /// Whether these `len` bytes of payload at `pos` were written, and no part of them is overwritten so far. For readers that
     /// have a descriptor from another ring. Called behind a fence that keeps all reads before it.
     fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool;
 
-    /// Do blocks carry numbers, because units do not count blocks?
+    /// Whether blocks carry numbers, because units do not count blocks.
     fn numbered(&self) -> bool {
         false
     }
@@ -172,7 +172,7 @@ fn overwritten_to(begun: u64, units: u64) -> u64 {
     begun.saturating_sub(units)
 }
 
-/// Do `len` bytes at `pos` lie in the part that was begun, and in its last `bytes` bytes?
+/// Whether `len` bytes at `pos` lie in the part that was begun, and in its last `bytes` bytes.
 #[inline]
 fn lies_in(pos: u64, len: u64, begun: u64, bytes: u64) -> bool {
     overwritten_to(begun, bytes) <= pos && pos.checked_add(len).is_some_and(|end| end <= begun)

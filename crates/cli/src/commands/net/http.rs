@@ -236,7 +236,7 @@ impl Request {
         }
     }
 
-    /// Does the peer want to keep the connection (RFC 9112 9.3)?
+    /// Whether the peer wants to keep the connection (RFC 9112 9.3).
     pub(super) fn keeps_alive(&self) -> bool {
         let wishes = self.fields.list("connection");
         let has = |wish: &str| wishes.iter().any(|one| one == wish);

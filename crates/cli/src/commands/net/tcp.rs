@@ -132,7 +132,7 @@ sockets!(TcpStream, TcpListener);
 #[cfg(test)]
 sockets!(std::net::TcpStream, std::net::TcpListener);
 
-/// Did the time of `set_read_timeout` or `set_write_timeout` pass?
+/// Whether the time of `set_read_timeout` or `set_write_timeout` passed.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

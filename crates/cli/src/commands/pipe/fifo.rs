@@ -119,7 +119,7 @@ pub(super) fn standard_output() -> io::Result<OwnedFd> {
     stdout.try_clone_to_owned()
 }
 
-/// Have all readers of this file gone? Always no for regular files.
+/// Whether all readers of this file have gone. Always no for regular files.
 pub(super) fn is_closed(file: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&file, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -45,7 +45,7 @@ pub struct Bed {
     /// Receives the frames that the sender sent.
     pub observer: Box<dyn Receive>,
     pub device: Option<End>,
-    /// Is a frame there as soon as it was injected? Otherwise the kernel may deliver it later, in the background.
+    /// Whether a frame is there as soon as it was injected. Otherwise the kernel may deliver it later, in the background.
     pub prompt: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Does it have this ability? If not, prints why this check is skipped.
+    /// Whether it has this ability. If not, prints why this check is skipped.
     pub fn can(&self, ability: Ability) -> bool {
         let reason = self.cannot.iter().find(|(cannot, _)| *cannot == ability);
         if let Some((_, reason)) = reason {

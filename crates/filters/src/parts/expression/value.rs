@@ -85,7 +85,7 @@ impl Value {
             .then(|| format!("is {what}, and has no order"))
     }
 
-    /// Does the field pass the test?
+    /// Whether the field passes the test.
     pub(super) fn is_met(&mut self, field: &FieldValue<'_>, op: Op) -> bool {
         match (field, op) {
             (FieldValue::Text(text), Op::Matches | Op::MatchesNot) => {

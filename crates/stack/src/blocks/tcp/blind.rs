@@ -67,7 +67,7 @@ pub(super) fn acknowledge(packet: &mut [u8], number: u32) {
 /// Most bytes that a window loses when smoltcp rounds it down to its scale (RFC 7323, section 2.2).
 const ROUNDED: u32 = 1 << 14;
 
-/// Is the segment just beyond a shut window, with an acknowledgement that counts? smoltcp announces windows rounded
+/// Whether the segment is just beyond a shut window, with an acknowledgement that counts. smoltcp announces windows rounded
 /// down, so the other side may have sent a few bytes beyond the last announcement. Its acknowledgements then carry the
 /// number behind those bytes, and smoltcp drops them. RFC 9293, section 3.10.7.4, counts them; without them, two sides
 /// with full buffers would wait for ever.

@@ -484,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// Was this sequence number sent, and not acknowledged?
+    /// Whether this sequence number was sent, and not acknowledged.
     pub(super) fn is_in_flight(&self, sequence: u32) -> bool {
         let acknowledged = self.acknowledged();
         sequence.wrapping_sub(acknowledged) < self.sender.next.wrapping_sub(acknowledged)

@@ -138,7 +138,7 @@ impl Tcp {
     }
 }
 
-/// Can smoltcp read these options? If not, it drops the segment silently.
+/// Whether smoltcp can read these options. If not, it drops the segment silently.
 fn are_read(mut options: &[u8]) -> bool {
     while !options.is_empty() {
         match TcpOption::parse(options) {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 pub(in super::super) struct Target {
     /// The names from the root on. No name is empty, `.` or `..`, or contains `/` or a zero byte.
     pub(in super::super) names: Vec<OsString>,
-    /// Does it end with `/`, or is it the root?
+    /// Whether it ends with `/`, or is the root.
     pub(in super::super) is_folder: bool,
     /// The query with its `?`. Empty if there is none.
     pub(in super::super) query: String,

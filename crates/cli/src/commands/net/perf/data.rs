@@ -80,7 +80,7 @@ impl<S: Stream> Data<S> {
         Results { bytes, seconds: counted.elapsed().as_secs_f64(), processor: [user + system, user, system] }
     }
 
-    /// Have all streams ended by themselves, because the other side closed them?
+    /// Whether all streams have ended by themselves, because the other side closed them.
     pub(super) fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
