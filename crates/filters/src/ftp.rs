@@ -165,18 +165,18 @@ impl Ftp {
         let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
         let side = usize::from(direction);
         if block.gap() > 0 {
-            session.lines[side].lose(&mut self.carried);
+            session.lines[side].lose(&self.carried);
             if direction != client && session.is_confirmed {
                 self.lose_replies(session, block, outlet);
             }
             if direction != client && reply::line(bytes).code.is_some() {
                 // The missing bytes end with a line.
-                session.lines[side].clear(&mut self.carried);
+                session.lines[side].clear(&self.carried);
             }
         }
         let mut rest = bytes;
         while !session.is_gone
-            && let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried)
+            && let Some(line) = session.lines[side].next(&mut rest, whole, &self.carried)
         {
             if direction == client {
                 self.command(session, line, block, outlet);
@@ -335,7 +335,7 @@ impl Ftp {
     /// Releases everything: the rest of the connection is not FTP or is encrypted.
     fn leave(&mut self, session: &mut Session) {
         session.is_gone = true;
-        session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
+        session.lines.iter_mut().for_each(|lines| lines.clear(&self.carried));
         for waiting in session.commands.drain(..) {
             if let Waiting::Command(mut line) = waiting {
                 self.carried.clear(&mut line);

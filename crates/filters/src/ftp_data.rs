@@ -126,7 +126,7 @@ impl FtpData {
             }
             Use::Control(control) => {
                 if !self.control(control, block, outlet) {
-                    control.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
+                    control.lines.iter_mut().for_each(|lines| lines.clear(&self.carried));
                     connection.use_ = Use::Other;
                 }
                 false
@@ -140,7 +140,7 @@ impl FtpData {
         }
         match connection.use_ {
             Use::Data(mut line, _) => self.carried.clear(&mut line),
-            Use::Control(mut control) => control.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried)),
+            Use::Control(mut control) => control.lines.iter_mut().for_each(|lines| lines.clear(&self.carried)),
             Use::Other => {}
         }
         is_data
@@ -184,11 +184,11 @@ impl FtpData {
         let client = *control.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
         let side = usize::from(direction);
         if block.gap() > 0 {
-            control.lines[side].lose(&mut self.carried);
+            control.lines[side].lose(&self.carried);
         }
         let mut whole = std::mem::take(&mut self.whole);
         let mut may_be = true;
-        while may_be && let Some(line) = control.lines[side].next(&mut rest, &mut whole, &mut self.carried) {
+        while may_be && let Some(line) = control.lines[side].next(&mut rest, &mut whole, &self.carried) {
             may_be = match direction == client {
                 true => self.command(control, line, outlet),
                 false => self.reply(control, line, block, outlet),

@@ -16,6 +16,7 @@ mod connection;
 mod dcerpc;
 mod decode;
 mod dns;
+mod exchanges;
 mod frame;
 mod ftp;
 mod http;

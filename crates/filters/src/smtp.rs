@@ -1,26 +1,19 @@
 //! Mails out of SMTP: one message for each, with a record of its sender and receivers.
 //!
-//! `protocols::smtp` reads commands. This file finds the client's side, the beginning and end of each mail, and whether
-//! it was refused. What comes before the server has replied to the announcement of a mail is copied, and read when the
-//! reply came: behind a refusal it is commands. The rest of a mail is not copied, and stuffed dots are left out. The
-//! contents of mails are not read.
+//! The conversation is in `protocols::smtp`. This file finds the client's side, gives what it hears of a mail, and
+//! copies nothing of it but what waited for the server's reply. The contents of mails are not read.
 
-pub(crate) mod asked;
-pub(crate) mod dots;
 #[cfg(test)]
 mod tests;
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
+use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
-use asked::{Asked, GO_ON, REPLAYED_BYTES};
 use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
-use dots::Dots;
 use filter::prelude::*;
-use filter::record::list_push;
 use protocols::carry::Carried;
-use protocols::reply;
-use protocols::smtp::{Command, command};
-use protocols::text_lines::TextLines;
+use protocols::conversation::{Body, Ear, Fed, How, Id, Run, Side};
+use protocols::smtp::{Conversation, Fact};
 
 static SCHEMA: Schema = Schema::new(
     "smtp",
@@ -56,72 +49,124 @@ const MAILS: &str = r#"{"timestamp":"2026-06-04T08:18:17.020903000Z","flow_id":2
 const _: () = assert!(SMTP_RECEIVERS == 100, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let smtp = Smtp {
-        row: RowWriter::new(&SCHEMA),
-        receiver: RowWriter::new(&NAME),
-        whole: Vec::new(),
-        carried: Carried::new(TEXT_BUFFERED_BYTES),
-    };
+    let smtp = Smtp { row: RowWriter::new(&SCHEMA), carried: Carried::new(TEXT_BUFFERED_BYTES) };
     Ok(Instance::session(SessionKey::Connection, smtp))
 }
 
 struct Smtp {
     row: RowWriter,
-    receiver: RowWriter,
-    /// Buffer for a line that spans several blocks.
-    whole: Vec<u8>,
     /// Kept lines, names and receivers of all connections.
     carried: Carried,
 }
 
 #[derive(Default)]
 struct Session {
-    lines: [TextLines; 2],
+    conversation: Conversation,
     /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
-    /// The client spoke SMTP.
-    is_confirmed: bool,
-    phase: Phase,
-    /// Number of commands that wait for their reply.
-    waiting: u32,
-    /// The server refused the mail that the last command announced.
-    is_refused: bool,
-    /// The mail or chunk that the server has not accepted or refused yet, and when it was announced.
-    asked: Option<(Asked, u64)>,
-    /// Bytes that were held and read again.
-    replayed: usize,
-    /// The client sent STARTTLS: TLS may come next.
-    asked_tls: bool,
-    helo: Vec<u8>,
     mail: Mail,
-}
-
-/// The part of the conversation that the client is in.
-#[derive(Clone, Copy, Debug, Default)]
-enum Phase {
-    #[default]
-    Commands,
-    /// A mail, up to a line with a single dot.
-    Data(Dots),
-    /// A mail, by its length.
-    Chunk { bytes_left: u64, is_last: bool },
-    /// Nothing: this is not SMTP, or no longer.
-    Gone,
 }
 
 /// The current mail.
 #[derive(Default)]
 struct Mail {
-    is_announced: bool,
+    facts: Facts<Fact>,
+    /// Its body was announced.
+    has_body: bool,
     /// Its record was given.
     is_begun: bool,
     /// The server refused it.
     is_refused: bool,
-    sender: Vec<u8>,
-    /// Rows of receivers, and their number.
-    receivers: (Vec<u8>, usize),
     /// Bytes missing before the next ones.
     gap: u32,
+}
+
+/// Makes messages of the mails that it hears.
+struct Listener<'a, 'b> {
+    mail: &'a mut Mail,
+    row: &'a mut RowWriter,
+    carried: &'a Carried,
+    outlet: &'a mut Outlet<'b>,
+    /// What is read, in the client's class.
+    block: Descriptor,
+}
+
+impl Ear<Fact> for Listener<'_, '_> {
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        let facts = &mut self.mail.facts;
+        if fact == Fact::RcptTo && facts.count(fact) == SMTP_RECEIVERS {
+            self.outlet.count("smtp receivers not listed", 1);
+        } else if !facts.keep(fact, id.side, value, self.carried) {
+            self.outlet.count("smtp names left out for want of memory", 1);
+        }
+    }
+
+    fn head_done(&mut self, _id: Id) {
+        (self.mail.has_body, self.mail.is_refused) = (true, false);
+    }
+
+    fn body(&mut self, _id: Id, piece: Body<'_>) {
+        let block = match piece {
+            Body::Range(range) => Ok(self.block.part(range.start as u32, range.len() as u32)),
+            Body::Kept(bytes, time) => self.outlet.copied(bytes, time, self.block.class).ok_or(bytes.len() as u32),
+            Body::Missing(missing) => Err(missing),
+        };
+        match block {
+            Ok(block) => self.give(block),
+            Err(missing) => self.mail.gap = self.mail.gap.saturating_add(missing),
+        }
+    }
+
+    fn retract(&mut self, _id: Id) {
+        self.mail.is_refused = true;
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.outlet.count(what, 1);
+    }
+
+    fn end(&mut self, _id: Id, how: How) {
+        let (is_cut, mail) = (how == How::Cut, &mut *self.mail);
+        let is_announced = mail.has_body || mail.facts.count(Fact::MailFrom) > 0;
+        if mail.is_begun {
+            let gap = std::mem::take(&mut mail.gap);
+            let mut end = self.block.part(0, 0);
+            end.set_wire(gap);
+            let flags = if gap > 0 { Flags::LAST.with(Flags::GAP_BEFORE) } else { Flags::LAST };
+            end.set_flags(if is_cut { flags.with(Flags::TRUNCATED) } else { flags });
+            self.outlet.push(end);
+        } else if is_announced {
+            let is_truncated = is_cut && mail.has_body || mail.is_refused;
+            let flags = if is_truncated { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
+            self.begin_mail(self.block.time, flags);
+        }
+        self.mail.facts.clear(self.carried);
+        *self.mail = Mail::default();
+    }
+}
+
+impl Listener<'_, '_> {
+    /// Gives a piece of the mail, after its record.
+    fn give(&mut self, mut piece: Descriptor) {
+        if !self.mail.is_begun {
+            self.begin_mail(piece.time, Flags::NONE);
+        }
+        let gap = std::mem::take(&mut self.mail.gap);
+        if gap > 0 {
+            piece.set_wire(gap.saturating_add(piece.len));
+            piece.add_flags(Flags::GAP_BEFORE);
+        }
+        self.outlet.push(piece);
+    }
+
+    /// Gives the record of the mail.
+    fn begin_mail(&mut self, time: u64, flags: Flags) {
+        let class = self.block.class;
+        self.mail.is_begun = true;
+        begin_row(self.row, time, class, self.outlet.facts(class));
+        self.mail.facts.write(self.row);
+        self.outlet.meta(self.row, time, class, flags);
+    }
 }
 
 impl SessionFilter for Smtp {
@@ -133,375 +178,49 @@ impl SessionFilter for Smtp {
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut outlet = Outlet::new(cx);
-        let mut whole = std::mem::take(&mut self.whole);
         for (place, block) in batch.iter() {
             outlet.place = place;
-            if !self.block(session, block, &mut whole, &mut outlet) {
+            if !self.block(session, block, &mut outlet) {
                 outlet.reject_block();
             }
         }
-        self.whole = whole;
         Ok(Status::Done)
     }
 
     fn close(
         &mut self,
-        mut session: Session,
+        session: Session,
         class: Class,
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
-        let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
         let time = cx.now;
         let mut outlet = Outlet::new(cx);
-        self.wait_no_more(&mut session, class, &mut Vec::new(), &mut outlet);
-        let nothing = outlet.nothing(time, class);
-        self.end_mail(&mut session, nothing, true, &mut outlet);
-        self.leave(&mut session);
+        let Session { mut conversation, client, mut mail } = session;
+        let block = outlet.nothing(time, Class::of_stream(class.connection(), client.unwrap_or(0)));
+        let Smtp { row, carried } = self;
+        let mut ear = Listener { mail: &mut mail, row, carried, outlet: &mut outlet, block };
+        conversation.end(time, carried, &mut ear);
         Ok(())
     }
 }
 
 impl Smtp {
     /// Reads a block; returns whether it was SMTP.
-    fn block(
-        &mut self,
-        session: &mut Session,
-        block: &Descriptor,
-        whole: &mut Vec<u8>,
-        outlet: &mut Outlet<'_>,
-    ) -> bool {
-        let bytes = outlet.bytes(block);
+    fn block(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
+        let run = Run { bytes: outlet.bytes(block), time: block.time };
         let direction = block.class.direction();
-        let (Some(first), false) = (bytes.first(), matches!(session.phase, Phase::Gone)) else {
-            if block.gap() > 0 && session.client == Some(direction) {
-                self.wait_no_more(session, block.class, whole, outlet);
-                self.gap_at_end(session, block, outlet);
-            }
-            return false;
-        };
-        if block.gap() > 0 && session.client == Some(direction) {
-            self.wait_no_more(session, block.class, whole, outlet);
-        }
         // Replies begin with digits, commands do not.
-        let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
+        let sender = run.bytes.first().map(|first| if first.is_ascii_digit() { 1 - direction } else { direction });
+        session.client = session.client.or(sender);
+        let Session { conversation, client: Some(client), mail } = session else { return false };
+        let side = Side::to_server(direction == *client);
+        let block = Descriptor { class: Class::of_stream(block.class.connection(), *client), ..*block };
+        let Smtp { row, carried } = self;
+        let mut ear = Listener { mail, row, carried, outlet, block };
         if block.gap() > 0 {
-            self.gap(session, direction == client, usize::from(direction), block);
+            conversation.gap(side, block.gap(), block.time, carried, &mut ear);
         }
-        if direction == client {
-            self.client(session, block, bytes, whole, outlet);
-        } else {
-            self.server(session, Class::of_stream(block.class.connection(), client), bytes, whole, outlet);
-        }
-        // Servers of other protocols greet with the same code, so the greeting must name SMTP.
-        let says_so = || bytes.windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP"));
-        !matches!(session.phase, Phase::Gone) && (session.is_confirmed || direction != client && says_so())
-    }
-
-    /// Bytes of the client are missing at the end of its stream.
-    fn gap_at_end(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
-        self.gap(session, true, usize::from(block.class.direction()), block);
-        if let Phase::Chunk { bytes_left: 0, is_last } = session.phase {
-            self.end_chunk(session, is_last, block.part(0, 0), outlet);
-        }
-    }
-
-    fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, block: &Descriptor) {
-        let gap = block.gap();
-        let lines = &mut session.lines[side];
-        match &mut session.phase {
-            _ if !is_client => {
-                lines.lose(&mut self.carried);
-                // A client usually has the replies to all but its last command before it sends that one.
-                session.waiting = session.waiting.min(1);
-                session.asked.iter_mut().for_each(|(asked, _)| asked.replies = asked.replies.min(1));
-            }
-            Phase::Data(dots) => {
-                session.mail.gap = session.mail.gap.saturating_add(gap);
-                *dots = Dots::Inside;
-            }
-            Phase::Chunk { bytes_left, .. } => {
-                let missing = u64::from(gap).min(*bytes_left);
-                *bytes_left -= missing;
-                session.mail.gap = session.mail.gap.saturating_add(missing as u32);
-                if u64::from(gap) > missing {
-                    lines.lose(&mut self.carried);
-                }
-            }
-            Phase::Commands => lines.lose(&mut self.carried),
-            Phase::Gone => {}
-        }
-    }
-
-    /// Reads bytes of the client.
-    fn client(
-        &mut self,
-        session: &mut Session,
-        block: &Descriptor,
-        bytes: &[u8],
-        whole: &mut Vec<u8>,
-        outlet: &mut Outlet<'_>,
-    ) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            if let Some((asked, _)) = &mut session.asked {
-                if rest.len() <= asked.room() && self.carried.keep(&mut asked.held, rest) {
-                    return;
-                }
-                outlet.count(NOT_WAITED, 1);
-                self.decide(session, block.class, false, whole, outlet);
-                continue;
-            }
-            let offset = (bytes.len() - rest.len()) as u32;
-            match &mut session.phase {
-                Phase::Gone => return,
-                // The content type of a handshake record.
-                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => {
-                    self.end_mail(session, block.part(offset, 0), false, outlet);
-                    self.leave(session);
-                }
-                Phase::Commands => {
-                    let lines = &mut session.lines[usize::from(block.class.direction())];
-                    let Some(line) = lines.next(&mut rest, whole, &mut self.carried) else { return };
-                    self.command(session, line, block, outlet);
-                }
-                Phase::Data(dots) => {
-                    let step = dots.step(rest);
-                    if step.is_return
-                        && let Some(byte) = outlet.copied(b"\r", block.time, block.class)
-                    {
-                        self.give(session, byte, outlet);
-                    }
-                    if step.body > 0 {
-                        self.give(session, block.part(offset, step.body as u32), outlet);
-                    }
-                    rest = &rest[step.body + step.skip..];
-                    if step.is_end {
-                        self.end_mail(session, block.part(offset + step.body as u32, 0), false, outlet);
-                        session.phase = Phase::Commands;
-                        session.waiting += 1;
-                    }
-                }
-                Phase::Chunk { bytes_left, is_last } => {
-                    let len = rest.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
-                    *bytes_left -= len as u64;
-                    let (is_over, is_last) = (*bytes_left == 0, *is_last);
-                    if len > 0 {
-                        self.give(session, block.part(offset, len as u32), outlet);
-                    }
-                    rest = &rest[len..];
-                    if is_over {
-                        self.end_chunk(session, is_last, block.part(offset + len as u32, 0), outlet);
-                    }
-                }
-            }
-        }
-    }
-
-    fn end_chunk(&mut self, session: &mut Session, is_last: bool, end: Descriptor, outlet: &mut Outlet<'_>) {
-        session.phase = Phase::Commands;
-        if is_last {
-            self.end_mail(session, end, false, outlet);
-        }
-    }
-
-    fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
-        let command = command(line);
-        if !session.is_confirmed {
-            session.is_confirmed = matches!(command, Command::Hello(_) | Command::MailFrom(_));
-            if !session.is_confirmed {
-                return self.leave(session);
-            }
-        }
-        session.waiting = session.waiting.saturating_add(1);
-        session.is_refused = false;
-        let end = block.part(block.len, 0);
-        match command {
-            Command::Hello(name) => {
-                self.carried.clear(&mut session.helo);
-                self.keep(&mut session.helo, name, outlet);
-            }
-            Command::MailFrom(path) => {
-                self.end_mail(session, end, false, outlet);
-                session.mail.is_announced = true;
-                self.keep(&mut session.mail.sender, path, outlet);
-            }
-            Command::RcptTo(path) => self.receiver(&mut session.mail, path, outlet),
-            Command::Data => {
-                session.phase = Phase::Data(Dots::default());
-                self.ask(session, false, block.time, outlet);
-            }
-            Command::Chunk { bytes: 0, is_last } => self.end_chunk(session, is_last, end, outlet),
-            Command::Chunk { bytes, is_last } => {
-                session.phase = Phase::Chunk { bytes_left: bytes, is_last };
-                self.ask(session, true, block.time, outlet);
-            }
-            Command::Reset => self.end_mail(session, end, false, outlet),
-            Command::StartTls => session.asked_tls = true,
-            Command::Other => {}
-        }
-    }
-
-    fn ask(&self, session: &mut Session, is_chunk: bool, time: u64, outlet: &mut Outlet<'_>) {
-        session.mail.is_refused = false;
-        if session.replayed >= REPLAYED_BYTES {
-            return outlet.count(NOT_WAITED, 1);
-        }
-        session.asked = Some((Asked { replies: session.waiting, is_chunk, held: Vec::new() }, time));
-    }
-
-    /// No reply can tell any more whether announced mails were refused.
-    fn wait_no_more(&mut self, session: &mut Session, class: Class, whole: &mut Vec<u8>, outlet: &mut Outlet<'_>) {
-        while session.asked.is_some() {
-            self.decide(session, class, false, whole, outlet);
-        }
-    }
-
-    /// The announced mail was refused or not: reads what was held.
-    fn decide(
-        &mut self,
-        session: &mut Session,
-        class: Class,
-        is_refused: bool,
-        whole: &mut Vec<u8>,
-        outlet: &mut Outlet<'_>,
-    ) {
-        let Some((mut asked, time)) = session.asked.take() else { return };
-        if is_refused {
-            session.phase = Phase::Commands;
-            (session.mail.is_refused, session.is_refused) = (true, asked.held.is_empty());
-        }
-        session.replayed += asked.held.len();
-        match outlet.copied(&asked.held, time, class) {
-            Some(block) => self.client(session, &block, &asked.held, whole, outlet),
-            None => session.mail.gap = session.mail.gap.saturating_add(asked.held.len() as u32),
-        }
-        self.carried.clear(&mut asked.held);
-    }
-
-    /// Reads replies of the server. Only the refusal of a mail matters. `class` is the client's.
-    fn server(
-        &mut self,
-        session: &mut Session,
-        class: Class,
-        bytes: &[u8],
-        whole: &mut Vec<u8>,
-        outlet: &mut Outlet<'_>,
-    ) {
-        let side = usize::from(1 - class.direction());
-        let mut rest = bytes;
-        while let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried) {
-            let line = reply::line(line);
-            let Some(code) = line.code else {
-                if !session.is_confirmed {
-                    return self.leave(session);
-                }
-                continue;
-            };
-            if !line.is_last {
-                continue;
-            }
-            // A greeting answers no command. STARTTLS is answered by the same code.
-            if code == GREETING && !session.asked_tls {
-                continue;
-            }
-            session.waiting = session.waiting.saturating_sub(1);
-            if code == GO_ON && std::mem::take(&mut session.is_refused) {
-                // The server refused a receiver, not the mail: earlier replies are missing.
-                (session.phase, session.mail.is_refused) = (Phase::Data(Dots::Start), false);
-            } else if let Some(is_refused) = session.asked.as_mut().and_then(|(asked, _)| asked.answer(code)) {
-                self.decide(session, class, is_refused, whole, outlet);
-            }
-        }
-    }
-
-    /// Appends text of the client to `kept`; counts it if there is no room.
-    fn keep(&mut self, kept: &mut Vec<u8>, text: &[u8], outlet: &mut Outlet<'_>) {
-        if !self.carried.keep(kept, text) {
-            outlet.count(NO_ROOM, 1);
-        }
-    }
-
-    fn receiver(&mut self, mail: &mut Mail, path: &[u8], outlet: &mut Outlet<'_>) {
-        let (rows, count) = &mut mail.receivers;
-        if *count == SMTP_RECEIVERS {
-            return outlet.count("smtp receivers not listed", 1);
-        }
-        self.receiver.begin();
-        let row = self.receiver.text("", path).row();
-        let mut one = Vec::with_capacity(row.len() + 4);
-        list_push(&mut one, row);
-        if self.carried.keep(rows, &one) {
-            *count += 1;
-        } else {
-            outlet.count(NO_ROOM, 1);
-        }
-    }
-
-    /// Gives a piece of the mail, after its record.
-    fn give(&mut self, session: &mut Session, mut piece: Descriptor, outlet: &mut Outlet<'_>) {
-        if !session.mail.is_begun {
-            self.begin_mail(session, piece.time, piece.class, Flags::NONE, outlet);
-        }
-        let gap = std::mem::take(&mut session.mail.gap);
-        if gap > 0 {
-            piece.set_wire(gap.saturating_add(piece.len));
-            piece.add_flags(Flags::GAP_BEFORE);
-        }
-        outlet.push(piece);
-    }
-
-    /// Gives the record of the mail.
-    fn begin_mail(&mut self, session: &mut Session, time: u64, class: Class, flags: Flags, outlet: &mut Outlet<'_>) {
-        let mail = &mut session.mail;
-        mail.is_begun = true;
-        begin_row(&mut self.row, time, class, outlet.facts(class));
-        self.row.text("smtp.helo", &session.helo);
-        if mail.is_announced {
-            self.row.text("smtp.mail_from", &mail.sender);
-        }
-        if mail.receivers.1 > 0 {
-            self.row.rows("smtp.rcpt_to", &mail.receivers.0);
-        }
-        outlet.meta(&self.row, time, class, flags);
-    }
-
-    /// Ends or gives up the current mail; `end` is an empty block of the client.
-    fn end_mail(&mut self, session: &mut Session, mut end: Descriptor, is_cut: bool, outlet: &mut Outlet<'_>) {
-        let is_data = matches!(session.phase, Phase::Data(_) | Phase::Chunk { .. });
-        if session.mail.is_begun {
-            let gap = std::mem::take(&mut session.mail.gap);
-            end.set_wire(gap);
-            let flags = if gap > 0 { Flags::LAST.with(Flags::GAP_BEFORE) } else { Flags::LAST };
-            end.set_flags(if is_cut { flags.with(Flags::TRUNCATED) } else { flags });
-            outlet.push(end);
-        } else if session.mail.is_announced || is_data {
-            let flags = if is_cut && is_data || session.mail.is_refused {
-                Flags::LAST.with(Flags::TRUNCATED)
-            } else {
-                Flags::LAST
-            };
-            self.begin_mail(session, end.time, end.class, flags, outlet);
-        }
-        self.carried.clear(&mut session.mail.sender);
-        self.carried.clear(&mut session.mail.receivers.0);
-        session.mail = Mail::default();
-    }
-
-    /// Releases everything: the rest of the connection is not SMTP or is encrypted.
-    fn leave(&mut self, session: &mut Session) {
-        session.phase = Phase::Gone;
-        session.asked.take().into_iter().for_each(|(mut asked, _)| self.carried.clear(&mut asked.held));
-        session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
-        for kept in [&mut session.helo, &mut session.mail.sender, &mut session.mail.receivers.0] {
-            self.carried.clear(kept);
-        }
-        session.mail = Mail::default();
+        conversation.feed(side, run, carried, &mut ear) == Fed::Mine
     }
 }
-
-/// Reply code: the server is ready.
-const GREETING: u16 = 220;
-
-const NOT_WAITED: &str = "smtp replies not waited for";
-const NO_ROOM: &str = "smtp names left out for want of memory";

@@ -1,15 +1,16 @@
 //! The unencrypted openings of both sides of SSH, as a record of the connection.
 //!
-//! `protocols::ssh` reads the openings. This file keeps them until both sides are complete, and makes the record. Later
-//! bytes are not read.
+//! The conversation is in `protocols::ssh`. This file keeps what both sides say, and makes the record. Later bytes are
+//! not read.
 
 use crate::parts::eve::{begin_row, eve_fields};
-use crate::parts::fingerprint::append_md5;
+use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
 use base::limits::SSH_BUFFERED_BYTES;
 use filter::prelude::*;
 use protocols::carry::Carried;
-use protocols::ssh::{self, Identification, Offer, Stop};
+use protocols::conversation::{Ear, Fed, How, Id, Run, Side};
+use protocols::ssh::{Conversation, Fact, TOO_MANY};
 
 static SCHEMA: Schema = Schema::new(
     "ssh",
@@ -24,12 +25,6 @@ static SCHEMA: Schema = Schema::new(
         Field::new("ssh.server.hassh.string", FieldType::Text),
     ],
 );
-
-/// Names of a side's fields, client first.
-const FIELDS: [[&str; 4]; 2] = [
-    ["ssh.client.proto_version", "ssh.client.software_version", "ssh.client.hassh.hash", "ssh.client.hassh.string"],
-    ["ssh.server.proto_version", "ssh.server.software_version", "ssh.server.hassh.hash", "ssh.server.hassh.string"],
-];
 
 /// What `ssh` is.
 pub static KIND: Kind = Kind::new(
@@ -61,37 +56,47 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Ssh {
     row: RowWriter,
-    text: Vec<u8>,
-    /// Parts of openings, and copies of complete ones, of all connections.
+    /// Parts of openings, and what was said in complete ones, of all connections.
     carried: Carried,
 }
 
-/// The state of both sides, client first.
 #[derive(Default)]
 struct Session {
-    sides: [Side; 2],
+    conversation: Conversation,
+    told: Told,
+}
+
+/// What both sides said.
+#[derive(Default)]
+struct Told {
+    facts: Facts<Fact>,
+    /// The sides whose openings are over.
+    over: [bool; 2],
     /// The record was given, or will not be.
     done: bool,
 }
 
-#[derive(Default)]
-enum Side {
-    #[default]
-    Fresh,
-    /// A copy of the beginning of its opening, and how many bytes are needed at least to read on.
-    Part(Vec<u8>, usize),
-    /// A complete opening.
-    Said(Box<Said>),
-    /// The side speaks something else, or bytes are missing.
-    Other,
+/// Keeps what it hears.
+struct Listener<'a, 'b> {
+    told: &'a mut Told,
+    carried: &'a Carried,
+    outlet: &'a mut Outlet<'b>,
 }
 
-/// A copy of a side's opening.
-#[derive(Default)]
-struct Said {
-    protocol: Vec<u8>,
-    software: Vec<u8>,
-    hassh: Vec<u8>,
+impl Ear<Fact> for Listener<'_, '_> {
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        if !self.told.done && !self.told.facts.keep(fact, id.side, value, self.carried) {
+            self.lost(id, TOO_MANY);
+        }
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.outlet.count(what, 1);
+    }
+
+    fn end(&mut self, id: Id, _how: How) {
+        self.told.over[id.side.index()] = true;
+    }
 }
 
 impl SessionFilter for Ssh {
@@ -103,16 +108,21 @@ impl SessionFilter for Ssh {
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut outlet = Outlet::new(cx);
+        let Session { conversation, told } = session;
         for (place, block) in batch.iter() {
             outlet.place = place;
-            let side = usize::from(block.class.direction());
-            let is_wanted = matches!(session.sides[side], Side::Fresh | Side::Part(..));
-            if session.done || !is_wanted || !self.look(&mut session.sides[side], side, block, &mut outlet) {
+            let bytes = outlet.bytes(block);
+            let side = Side::to_server(block.class.direction() == 0);
+            let mut ear = Listener { told, carried: &self.carried, outlet: &mut outlet };
+            if block.gap() > 0 && conversation.gap(side, &self.carried, &mut ear) {
+                ear.outlet.count("ssh openings whose rest is missing", 1);
+            }
+            let run = Run { bytes, time: block.time };
+            if conversation.feed(side, run, &self.carried, &mut ear) == Fed::NotMine {
                 outlet.reject_block();
             }
-            let is_over = |side: &Side| matches!(side, Side::Said(_) | Side::Other);
-            if !session.done && session.sides.iter().all(is_over) {
-                self.give(session, block.time, block.class, &mut outlet);
+            if !told.done && told.over == [true; 2] {
+                self.give(told, block.time, block.class, &mut outlet);
             }
         }
         Ok(Status::Done)
@@ -120,16 +130,17 @@ impl SessionFilter for Ssh {
 
     fn close(
         &mut self,
-        mut session: Session,
+        session: Session,
         class: Class,
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
         let time = cx.now;
         let mut outlet = Outlet::new(cx);
-        session.sides.iter_mut().for_each(|side| self.give_up(side, &mut outlet));
-        if !session.done {
-            self.give(&mut session, time, class, &mut outlet);
+        let Session { mut conversation, mut told } = session;
+        conversation.end(&self.carried, &mut Listener { told: &mut told, carried: &self.carried, outlet: &mut outlet });
+        if !told.done {
+            self.give(&mut told, time, class, &mut outlet);
         }
         Ok(())
     }
@@ -138,149 +149,22 @@ impl SessionFilter for Ssh {
 impl Ssh {
     /// `limit`: maximum bytes kept of all connections.
     fn new(limit: usize) -> Ssh {
-        Ssh { row: RowWriter::new(&SCHEMA), text: Vec::new(), carried: Carried::new(limit) }
+        Ssh { row: RowWriter::new(&SCHEMA), carried: Carried::new(limit) }
     }
 
-    /// Reads a block of a side whose opening is incomplete; returns whether it was part of one. The lines that a
-    /// server may send before do not count, because any text protocol begins like them.
-    fn look(&mut self, side: &mut Side, number: usize, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
-        if block.gap() > 0 {
-            if matches!(side, Side::Part(..)) {
-                outlet.count("ssh openings whose rest is missing", 1);
-            }
-            self.give_up(side, outlet);
-            return false;
-        }
-        let bytes = outlet.bytes(block);
-        if bytes.is_empty() {
-            return true;
-        }
-        let is_fresh = matches!(side, Side::Fresh);
-        let stream = match side {
-            Side::Part(part, need) => {
-                if !self.carried.keep(part, bytes) {
-                    outlet.count(TOO_MANY, 1);
-                    let has_begun = ssh::has_begun(part);
-                    self.end(side, None);
-                    return has_begun;
-                }
-                if part.len() < *need {
-                    return true;
-                }
-                &part[..]
-            }
-            _ => bytes,
-        };
-        let has_begun = ssh::has_begun(stream);
-        match if number == 0 { ssh::client_opening(stream) } else { ssh::opening(stream) } {
-            Ok(opening) => {
-                let said = self.said(opening.identification, opening.offer, number, outlet);
-                self.end(side, said);
-            }
-            Err(Stop::Incomplete { need }) if is_fresh => {
-                let mut part = Vec::new();
-                if self.carried.keep(&mut part, bytes) {
-                    *side = Side::Part(part, need);
-                } else {
-                    outlet.count(TOO_MANY, 1);
-                    *side = Side::Other;
-                }
-            }
-            Err(Stop::Incomplete { need: more }) => {
-                if let Side::Part(_, need) = side {
-                    *need = more;
-                }
-            }
-            Err(Stop::NotSsh) => {
-                self.end(side, None);
-                return false;
-            }
-        }
-        has_begun
-    }
-
-    /// Copies a side's opening; `None` if there is no room.
-    fn said(
-        &mut self,
-        identification: Identification<'_>,
-        offer: Option<Offer<'_>>,
-        number: usize,
-        outlet: &mut Outlet<'_>,
-    ) -> Option<Box<Said>> {
-        self.text.clear();
-        if let Some(offer) = offer {
-            if number == 0 { offer.append_hassh(&mut self.text) } else { offer.append_hassh_server(&mut self.text) }
-        }
-        let mut said = Box::<Said>::default();
-        let is_kept = self.carried.keep(&mut said.protocol, identification.protocol)
-            && self.carried.keep(&mut said.software, identification.software)
-            && self.carried.keep(&mut said.hassh, &self.text);
-        if !is_kept {
-            outlet.count(TOO_MANY, 1);
-            self.forget(&mut said);
-        }
-        is_kept.then_some(said)
-    }
-
-    /// Releases the memory of a copy.
-    fn forget(&mut self, said: &mut Said) {
-        for kept in [&mut said.protocol, &mut said.software, &mut said.hassh] {
-            self.carried.clear(kept);
-        }
-    }
-
-    /// The rest of an opening will not come: keeps the identification, if it is complete.
-    fn give_up(&mut self, side: &mut Side, outlet: &mut Outlet<'_>) {
-        let found = match side {
-            Side::Part(part, _) => ssh::identification(part).ok(),
-            _ => None,
-        };
-        let said = found.and_then(|(identification, _)| self.said(identification, None, 0, outlet));
-        self.end(side, said);
-    }
-
-    /// Finishes a side.
-    fn end(&mut self, side: &mut Side, said: Option<Box<Said>>) {
-        if let Side::Part(part, _) = side {
-            self.carried.clear(part);
-        }
-        *side = match said {
-            Some(said) => Side::Said(said),
-            None if matches!(side, Side::Said(_)) => return,
-            None => Side::Other,
-        };
-    }
-
-    /// Gives the record if a side was read. The client is direction 0.
-    fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
-        session.done = true;
-        if !session.sides.iter().any(|side| matches!(side, Side::Said(_))) {
+    /// Gives the record if a side said anything. The client is direction 0.
+    fn give(&mut self, told: &mut Told, time: u64, class: Class, outlet: &mut Outlet<'_>) {
+        told.done = true;
+        if told.facts.is_empty() {
             return;
         }
         let class = Class::of_stream(class.connection(), 0);
         begin_row(&mut self.row, time, class, outlet.facts(class));
-        for (side, [protocol, software, hash, string]) in session.sides.iter_mut().zip(FIELDS) {
-            let Side::Said(mut said) = std::mem::replace(side, Side::Other) else { continue };
-            for (name, value) in [(protocol, &said.protocol), (software, &said.software)] {
-                self.text.clear();
-                protocols::tls::append_name(&mut self.text, value);
-                self.row.text(name, &self.text);
-            }
-            if !said.hassh.is_empty() {
-                self.text.clear();
-                append_md5(&mut self.text, &said.hassh);
-                self.row.text(hash, &self.text);
-                self.text.clear();
-                protocols::tls::append_name(&mut self.text, &said.hassh);
-                self.row.text(string, &self.text);
-            }
-            self.forget(&mut said);
-        }
+        told.facts.write(&mut self.row);
+        told.facts.clear(&self.carried);
         outlet.record(&self.row, time, class);
     }
 }
-
-const TOO_MANY: &str = "ssh openings given up for want of memory";
 
 #[cfg(test)]
 mod tests {
@@ -369,7 +253,7 @@ mod tests {
     }
 
     /// `ssh` with memory for one side of a connection, but not for both.
-    static SMALL: Kind = Kind::new("ssh", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ssh::new(30))))
+    static SMALL: Kind = Kind::new("ssh", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ssh::new(60))))
         .takes(&[Type::Bytes])
         .rejects()
         .gives_records(&SCHEMA)
@@ -386,9 +270,10 @@ mod tests {
             .then(&SMALL, &[])
             .then(&json::KIND, &[])
             .run();
-        let client = json!({"client": both()["client"]});
-        assert_eq!(found(&outcome), [client.clone(), client]);
-        assert_eq!(outcome.counters("ssh").events.get(TOO_MANY), 2);
+        // The server's algorithms have no room.
+        let record = json!({"client": both()["client"], "server": {"proto_version": "1.99", "software_version": "s"}});
+        assert_eq!(found(&outcome), [record.clone(), record]);
+        assert_eq!(outcome.counters("ssh").events.get(TOO_MANY), 4);
     }
 
     proptest! {

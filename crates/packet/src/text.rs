@@ -12,6 +12,14 @@ pub fn append_escaped(out: &mut Vec<u8>, byte: u8) {
     }
 }
 
+/// Appends bytes in hexadecimal, in lower case.
+pub fn append_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xf)]]);
+    }
+}
+
 /// Strings with a length byte in front of each: DNS character strings (RFC 1035, 3.3), TLS protocol names. A string
 /// that is cut is given as far as it goes, and is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

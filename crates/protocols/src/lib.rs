@@ -14,6 +14,7 @@
 
 pub mod app;
 pub mod carry;
+pub mod conversation;
 pub mod dcerpc;
 pub mod der;
 pub mod dns;

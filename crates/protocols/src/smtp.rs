@@ -1,4 +1,36 @@
-//! Commands of an SMTP client (RFC 5321): one line without its end. Conversations and mails are read elsewhere.
+//! SMTP (RFC 5321): what a client's lines say, and mails with their senders and receivers. The contents of mails are not read.
+
+mod asked;
+mod conversation;
+mod dots;
+
+pub use asked::HELD_BYTES;
+pub use conversation::{Conversation, KEPT_BYTES, NOT_WAITED};
+
+use crate::conversation::{About, Kind};
+
+/// A fact about a mail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The client's name, with each mail.
+    Helo,
+    /// The sender.
+    MailFrom,
+    /// One of the receivers.
+    RcptTo,
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About { field: ["smtp.helo", ""], buffer: ["smtp.helo", ""], kind: Kind::Text },
+        About { field: ["smtp.mail_from", ""], buffer: ["smtp.mail_from", ""], kind: Kind::Text },
+        About { field: ["smtp.rcpt_to", ""], buffer: ["smtp.rcpt_to", ""], kind: Kind::Item },
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,23 +11,35 @@ pub struct TextLines {
     part: Vec<u8>,
     /// Skip to the end of the line: bytes are missing, or there was no room to keep them.
     skip: bool,
+    /// The next bytes are the first ones behind a gap.
+    is_behind_gap: bool,
 }
 
 impl TextLines {
+    /// The next bytes begin here. Behind a gap they are a line if they begin like one: what a capture lacks is whole
+    /// segments, and these end with a line most of the time.
+    pub fn begin(&mut self, bytes: &[u8], is_line: fn(&[u8]) -> bool) {
+        let end = memchr(b'\n', bytes).unwrap_or(bytes.len());
+        if !bytes.is_empty() && std::mem::take(&mut self.is_behind_gap) && is_line(without_return(&bytes[..end])) {
+            self.skip = false;
+        }
+    }
+
     /// Takes the next line from `rest`, without its line end, cut to 4 KiB. `None`: `rest` is used up; the partial line
     /// is kept. `whole` is scratch space for a line that spans blocks.
     pub fn next<'a, 'b: 'a>(
         &mut self,
         rest: &mut &'b [u8],
         whole: &'a mut Vec<u8>,
-        carried: &mut Carried,
+        carried: &Carried,
     ) -> Option<&'a [u8]> {
         loop {
             let bytes = *rest;
             let Some(end) = memchr(b'\n', bytes) else {
                 let room = TEXT_LINE_BYTES - self.part.len();
                 if !self.skip && !carried.keep(&mut self.part, &bytes[..bytes.len().min(room)]) {
-                    self.lose(carried);
+                    self.clear(carried);
+                    self.skip = true;
                 }
                 *rest = &[];
                 return None;
@@ -50,13 +62,13 @@ impl TextLines {
     }
 
     /// Reports missing bytes: the current line is discarded.
-    pub fn lose(&mut self, carried: &mut Carried) {
+    pub fn lose(&mut self, carried: &Carried) {
         self.clear(carried);
-        self.skip = true;
+        (self.skip, self.is_behind_gap) = (true, true);
     }
 
     /// Forgets the kept part of a line.
-    pub fn clear(&mut self, carried: &mut Carried) {
+    pub fn clear(&mut self, carried: &Carried) {
         carried.clear(&mut self.part);
         self.skip = false;
     }
@@ -71,15 +83,15 @@ mod tests {
     use super::*;
 
     fn check(blocks: &[&[u8]], expected: &[&[u8]]) {
-        let (mut lines, mut carried, mut whole) = (TextLines::default(), Carried::new(10_000), Vec::new());
+        let (mut lines, carried, mut whole) = (TextLines::default(), Carried::new(10_000), Vec::new());
         let mut found: Vec<Vec<u8>> = Vec::new();
         for block in blocks {
             let mut rest = *block;
-            while let Some(line) = lines.next(&mut rest, &mut whole, &mut carried) {
+            while let Some(line) = lines.next(&mut rest, &mut whole, &carried) {
                 found.push(line.to_vec());
             }
             if block.is_empty() {
-                lines.lose(&mut carried);
+                lines.lose(&carried);
             }
         }
         assert_eq!(found, expected);
@@ -94,10 +106,17 @@ mod tests {
         let long = [b'x'; TEXT_LINE_BYTES + 9];
         check(&[&long, b"y\nz\n"], &[&long[..TEXT_LINE_BYTES], b"z"]);
         check(&[&[&long[..], b"\nz\n"].concat()], &[&long[..TEXT_LINE_BYTES], b"z"]);
+        // A line that begins behind a gap.
+        let (mut lines, carried, mut whole) = (TextLines::default(), Carried::new(10), Vec::new());
+        for (mut rest, expected) in [(&b"NOOP x\n"[..], Some(&b"NOOP x"[..])), (b"OP\n", None)] {
+            lines.lose(&carried);
+            lines.begin(rest, |line| line.starts_with(b"NOOP"));
+            assert_eq!(lines.next(&mut rest, &mut whole, &carried), expected);
+        }
         // A line longer than the budget.
-        let (mut lines, mut carried, mut whole) = (TextLines::default(), Carried::new(2), Vec::new());
+        let (mut lines, carried, mut whole) = (TextLines::default(), Carried::new(2), Vec::new());
         for (mut rest, expected) in [(&b"abc"[..], None), (b"d\ne\n", Some(&b"e"[..]))] {
-            assert_eq!(lines.next(&mut rest, &mut whole, &mut carried), expected);
+            assert_eq!(lines.next(&mut rest, &mut whole, &carried), expected);
         }
     }
 }

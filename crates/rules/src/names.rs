@@ -3,6 +3,8 @@
 
 pub use protocols::app::App;
 
+use protocols::conversation;
+
 /// Where a buffer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -57,6 +59,40 @@ macro_rules! buffers {
             $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Place::$id as u8);)*
         }
     };
+}
+
+/// The buffers of a protocol's facts, by the number of the fact: what its client says, and what its server says. A name
+/// that no buffer has is a mistake in the program.
+pub const fn of_facts<const N: usize>(facts: &[conversation::About]) -> [[Option<Buffer>; 2]; N] {
+    let mut buffers = [[None; 2]; N];
+    let mut at = 0;
+    while at < 2 * N {
+        let name = facts[at / 2].buffer[at % 2];
+        if !name.is_empty() {
+            buffers[at / 2][at % 2] = Some(buffer(name));
+        }
+        at += 1;
+    }
+    buffers
+}
+
+const fn buffer(name: &str) -> Buffer {
+    let mut number = 0;
+    while number < BUFFERS.len() {
+        if is_same(BUFFERS[number].name.as_bytes(), name.as_bytes()) {
+            return Buffer(number as u8);
+        }
+        number += 1;
+    }
+    panic!("no buffer has this name")
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
 }
 
 use Origin::{AnyApp, App as Of, Either, Packet};

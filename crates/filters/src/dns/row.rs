@@ -1,7 +1,6 @@
 //! The record of a DNS message. Field names are those of Suricata's EVE, version 3.
 
 use crate::parts::eve::{begin_row, eve_fields};
-use crate::parts::json_text;
 use base::limits::{DNS_RDATA_BYTES, DNS_ROWS};
 use filter::prelude::*;
 use filter::record::list_push;
@@ -282,7 +281,7 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
             for number in &numbers[..count.min(numbers.len())] {
                 print(out, format_args!("{number} "));
             }
-            json_text::hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
+            packet::text::append_hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
         }
         Data::Caa { flags, tag, value } => {
             print(out, format_args!("{flags} "));
@@ -304,7 +303,7 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
             print(out, format_args!("\\# {}", bytes.len()));
             if !bytes.is_empty() {
                 out.push(b' ');
-                json_text::hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
+                packet::text::append_hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
             }
         }
     }
@@ -364,6 +363,6 @@ fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
             value.as_chunks::<16>().0.iter().for_each(|sixteen| item(out, format_args!("{}", Ipv6Addr::from(*sixteen))))
         }
         7 => protocols::tls::append_name(out, value),
-        _ => json_text::hex(out, &value[..value.len().min(DNS_RDATA_BYTES)]),
+        _ => packet::text::append_hex(out, &value[..value.len().min(DNS_RDATA_BYTES)]),
     }
 }

@@ -108,7 +108,7 @@ enum Full {
 
 fn hex_of(digest: &[u8]) -> String {
     let mut hex = Vec::with_capacity(2 * digest.len());
-    json_text::hex(&mut hex, digest);
+    packet::text::append_hex(&mut hex, digest);
     hex.into_iter().map(char::from).collect()
 }
 

@@ -27,7 +27,7 @@ fn read(dir: &Path) -> BTreeMap<String, Value> {
         assert_eq!(row["size"], json!(bytes.len()), "{name}");
         if let Some(digest) = row["sha256"].as_str() {
             let mut expected = Vec::new();
-            crate::parts::json_text::hex(&mut expected, &<sha2::Sha256 as sha2::Digest>::digest(&bytes));
+            packet::text::append_hex(&mut expected, &<sha2::Sha256 as sha2::Digest>::digest(&bytes));
             assert_eq!(digest.as_bytes(), expected, "{name}");
         }
         assert!(rows.insert(name, row).is_none());
@@ -430,7 +430,7 @@ fn a_store_has_each_content_once() {
     }
     let digest = |bytes: &[u8]| {
         let mut hex = Vec::new();
-        crate::parts::json_text::hex(&mut hex, &<sha2::Sha256 as sha2::Digest>::digest(bytes));
+        packet::text::append_hex(&mut hex, &<sha2::Sha256 as sha2::Digest>::digest(bytes));
         String::from_utf8(hex).unwrap()
     };
     for (content, magic, seen) in [(&b"\x89PNG\r\n\x1a\nend"[..], json!("image/png"), 2), (b"text", Value::Null, 1)] {

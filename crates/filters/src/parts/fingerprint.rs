@@ -1,6 +1,5 @@
 //! Appends digests of a peer's offer as text. JA3, JA4 and HASSH identify programs by such digests.
 
-use crate::parts::json_text;
 use md5::{Digest, Md5};
 use protocols::fingerprint::Ja4;
 use sha1::Sha1;
@@ -8,7 +7,7 @@ use sha2::Sha256;
 
 /// Appends an MD5 digest in hexadecimal: JA3, HASSH.
 pub(crate) fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
-    json_text::hex(out, &Md5::digest(bytes));
+    packet::text::append_hex(out, &Md5::digest(bytes));
 }
 
 /// Appends a SHA-1 digest in hexadecimal with colons: the usual name of a certificate.
@@ -22,7 +21,7 @@ pub(crate) fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
         if index > 0 {
             out.push(b':');
         }
-        json_text::hex(out, &[*byte]);
+        packet::text::append_hex(out, &[*byte]);
     }
 }
 
@@ -33,7 +32,7 @@ pub(crate) fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
         out.push(b'_');
         match part.is_empty() {
             true => out.extend_from_slice(&[b'0'; 12]),
-            false => json_text::hex(out, &Sha256::digest(part)[..6]),
+            false => packet::text::append_hex(out, &Sha256::digest(part)[..6]),
         }
     }
 }

@@ -4,10 +4,9 @@
 //! backslash before an `x` becomes `\x5c`, so the value always tells the original bytes. Control characters and characters
 //! that change the writing direction are escaped, so any terminal can show a line.
 
+use packet::text::append_hex;
 use std::io::Write;
 use std::net::IpAddr;
-
-const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Bytes that need no escape.
 const PLAIN: [bool; 256] = {
@@ -54,20 +53,13 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn byte_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(b"\\\\x");
-    hex(out, &[byte]);
+    append_hex(out, &[byte]);
 }
 
 fn unicode_escape(out: &mut Vec<u8>, character: char) {
     for unit in character.encode_utf16(&mut [0; 2]) {
         out.extend_from_slice(b"\\u");
-        hex(out, &unit.to_be_bytes());
-    }
-}
-
-/// Appends bytes as hexadecimal digits, without quotation marks.
-pub(crate) fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    for byte in bytes {
-        out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]]);
+        append_hex(out, &unit.to_be_bytes());
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod flow_table;
 pub(crate) mod frame_line;
 #[cfg(test)]
 pub(crate) mod handmade;
+pub(crate) mod heard;
 pub(crate) mod held_folder;
 pub(crate) mod json_row;
 pub(crate) mod json_text;

@@ -13,7 +13,7 @@ pub(crate) fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
             0x20..=0x7e => out.push(*byte),
             _ => {
                 out.extend_from_slice(b"\\x");
-                super::json_text::hex(out, &[*byte]);
+                packet::text::append_hex(out, &[*byte]);
             }
         }
     }
@@ -37,12 +37,12 @@ const DUMP_BYTES: usize = 16;
 pub(crate) fn dump(out: &mut Vec<u8>, bytes: &[u8]) {
     for (line, row) in bytes.chunks(DUMP_BYTES).enumerate() {
         out.extend_from_slice(b"\n    ");
-        super::json_text::hex(out, &((line * DUMP_BYTES) as u32).to_be_bytes());
+        packet::text::append_hex(out, &((line * DUMP_BYTES) as u32).to_be_bytes());
         out.push(b' ');
         for place in 0..DUMP_BYTES {
             out.extend_from_slice(if place == DUMP_BYTES / 2 { b"  " } else { b" " });
             match row.get(place) {
-                Some(byte) => super::json_text::hex(out, &[*byte]),
+                Some(byte) => packet::text::append_hex(out, &[*byte]),
                 None => out.extend_from_slice(b"  "),
             }
         }

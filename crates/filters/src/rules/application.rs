@@ -9,6 +9,7 @@ use filter::prelude::*;
 use packet::Flow;
 use packet::frame::protocol;
 use protocols::app::App;
+use protocols::conversation::{Run, Side};
 use protocols::probe::{self, First, Says};
 use rules::names::Buffer;
 
@@ -194,6 +195,7 @@ impl Application {
         odd: &mut Vec<&'static str>,
     ) -> Option<App> {
         let to_server = block.class.direction() == 0;
+        let (side, run) = (Side::to_server(to_server), Run { bytes: cx.rings.bytes(block), time: block.time });
         match self {
             Application::Http(http) => {
                 if let Some((offset, upgrade)) = http.feed(block, shared, cx, to) {
@@ -213,14 +215,11 @@ impl Application {
             Application::Smb(smb) => smb.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Dns(dns) => dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Ssh(ssh) => ssh.feed(side, run, block.gap() > 0, to),
             Application::Smtp(smtp) => {
-                smtp.feed(cx.rings.bytes(block), to_server, block.gap(), to);
-                if std::mem::take(&mut smtp.is_no_tls) {
-                    odd.push("applayer_no_tls_after_starttls");
-                }
+                smtp.feed(side, run, block.gap(), to, odd);
                 if block.has(Flags::LAST) && to_server {
-                    smtp.end(to);
+                    smtp.end(block.time, to);
                 }
             }
             Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),

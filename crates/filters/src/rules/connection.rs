@@ -167,7 +167,8 @@ impl Connection {
             self.odd.push("reassembly_depth_reached");
         }
         let ended = block.has(Flags::LAST);
-        if block.len > 0 || ended {
+        // A gap may come without bytes, before those behind it.
+        if block.len > 0 || ended || gap > 0 && self.application.is_known() {
             // These are the first bytes of the side that did not show the application.
             if self.state.app_known && self.state.stream_bytes[side] == u64::from(block.len) && gap == 0 {
                 let bytes = cx.rings.bytes(block);

@@ -73,10 +73,10 @@ impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
         if gap {
-            lines.lose(&mut self.carried);
+            lines.lose(&self.carried);
         }
         let (mut rest, mut whole) = (bytes, Vec::new());
-        while let Some(line) = lines.next(&mut rest, &mut whole, &mut self.carried) {
+        while let Some(line) = lines.next(&mut rest, &mut whole, &self.carried) {
             if to_server { self.command(line, to) } else { self.reply(line, to) }
         }
         self.lines[usize::from(!to_server)] = lines;

@@ -2,7 +2,6 @@
 
 use super::prefixed::{Length, Prefixed};
 use super::transactions::Transactions;
-use crate::parts::json_text;
 use protocols::der::{Der, tag};
 use protocols::ike::{Message, kind};
 use protocols::probe;
@@ -61,7 +60,7 @@ pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
     one.complete = [true; 2];
     let hex = |bytes: &[u8]| {
         let mut digits = Vec::new();
-        json_text::hex(&mut digits, bytes);
+        packet::text::append_hex(&mut digits, bytes);
         digits
     };
     // Rules test each side by its own SPI.

@@ -158,7 +158,7 @@ fn many_announcements_at_once_are_not_copied_for_each() {
 #[test]
 fn more_bytes_than_are_held_are_the_mail() {
     let line = [&[b'x'; 998][..], b"\r\n"].concat();
-    let body = line.repeat(asked::HELD_BYTES / line.len() + 3);
+    let body = line.repeat(protocols::smtp::HELD_BYTES / line.len() + 3);
     let pieces = vec![piece(0, HELLO), piece(0, ENVELOPE), piece(0, b"DATA\r\n")];
     let pieces = pieces.into_iter().chain(body.chunks(1460).map(|bytes| piece(0, bytes)));
     let end = [piece(0, b".\r\nQUIT\r\n"), piece(1, b"250 ok\r\n")];
@@ -229,7 +229,13 @@ fn what_is_not_smtp_is_rejected() {
     };
     assert_eq!(rejected(vec![piece(1, b"220 ftp ready\r\n"), piece(0, b"USER x\r\n"), piece(1, b"331 x\r\n")]), (0, 3));
     assert_eq!(rejected(vec![piece(0, b"GET / HTTP/1.1\r\n"), piece(1, b"HTTP/1.1 200 OK\r\n")]), (0, 2));
-    assert_eq!(rejected(vec![piece(0, HELLO), piece(0, b"STARTTLS\r\n"), piece(0, b"\x16\x03\x01")]), (0, 1));
+    let behind = |reply: &'static [u8]| {
+        let replies = piece(1, reply);
+        rejected(vec![piece(0, HELLO), piece(0, b"STARTTLS\r\n"), replies, piece(0, b"\x16\x03\x01")])
+    };
+    assert_eq!(behind(b"220 mx ESMTP\r\n250 mx\r\n220 go\r\n"), (0, 1));
+    // What only says that it is encrypted is read.
+    assert_eq!(behind(b"220 mx ESMTP\r\n250 mx\r\n454 no\r\n"), (0, 0));
     assert_eq!(rejected(vec![piece(1, b"SSH-2.0-x\r\n"), piece(0, b"SSH-2.0-y\r\n")]), (0, 2));
 }
 

@@ -252,7 +252,7 @@ impl Shape {
             if let Some(hash) = &body.hash {
                 use sha2::Digest;
                 let mut text = Vec::with_capacity(64);
-                crate::parts::json_text::hex(&mut text, &hash.clone().finalize());
+                packet::text::append_hex(&mut text, &hash.clone().finalize());
                 file.text("sha256", text);
             }
             list_push(files, file.row());

@@ -195,7 +195,7 @@ fn append_text(out: &mut Vec<u8>, text: &[u8], format: Format, is_item: bool) {
 
 fn append_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(b"\\x");
-    json_text::hex(out, &[byte]);
+    packet::text::append_hex(out, &[byte]);
 }
 
 #[cfg(test)]

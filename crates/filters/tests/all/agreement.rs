@@ -39,10 +39,9 @@ const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'
 const CONTRADICTIONS: &[Contradiction] = &[
     bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
     shared("tls", &["tls.sni"], "the same"),
-    bundled("smtp", &["smtp.helo", "smtp.mail_from", "smtp.rcpt_to"], "where a mail begins, and what a gap costs"),
     bundled("ftp", &["ftp.completion_code", "ftp.reply"], "rules have no transaction for the greeting"),
+    bundled("ftp", &["ftp.command", "ftp.command_data", "ftp.dynamic_port"], "rules skip the line behind a gap"),
     shared("sip", SIP_VALUES, "the filter reads SIP in streams whose other side is HTTP"),
-    bundled("http1", &["http.http_content_type", "http.status"], "rules drop a response without its request"),
     shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
     bundled(
         "http2",

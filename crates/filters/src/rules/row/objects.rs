@@ -5,11 +5,17 @@ use crate::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use crate::eve::events;
 use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use crate::parts::eve::NAME;
+use crate::parts::heard::escaped;
+use crate::rules::exchanges::Buffers;
+use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
+use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
+use protocols::conversation::{About, Fact as _, Kind, Side};
 use protocols::quic::VERSION_2;
 use protocols::x509::Certificate;
+use protocols::{smtp, ssh};
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
@@ -189,11 +195,10 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
         }),
         App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
-        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| texts(it, one, SSH_TEXTS)),
+        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, one, ssh::Fact::ALL, &SSH_BUFFERS)),
         App::Smtp => {
             object(row, "smtp", &SMTP_OBJECT, |it| {
-                texts(it, one, &[("helo", Buffer::SMTP_HELO, true), ("mail_from", Buffer::SMTP_MAIL_FROM, true)]);
-                list(it, "rcpt_to", one.all(Buffer::SMTP_RCPT_TO, true));
+                facts(it, one, smtp::Fact::ALL, &SMTP_BUFFERS);
             });
             object(row, "email", &EMAIL, |it| email(it, one));
         }
@@ -290,6 +295,23 @@ fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)])
     }
 }
 
+/// Adds the texts of a protocol's facts, as its filter's record has them.
+fn facts<const N: usize>(row: &mut RowWriter, one: &Transaction, abouts: &[About], buffers: &Buffers<N>) {
+    for (about, buffers) in abouts.iter().zip(buffers) {
+        for side in [Side::Client, Side::Server] {
+            let Some(buffer) = buffers[side.index()] else { continue };
+            let (field, mut values) = (about.field[side.index()], one.all(buffer, side.is_client()));
+            let name = field.split_once('.').map_or(field, |it| it.1);
+            match about.kind {
+                Kind::Item => list(row, name, values),
+                Kind::Text => values.next().into_iter().for_each(|value| _ = row.text(name, value)),
+                Kind::Number => {}
+                Kind::Name => values.next().into_iter().for_each(|value| _ = row.text(name, escaped(value))),
+            }
+        }
+    }
+}
+
 fn http(row: &mut RowWriter, one: &Transaction) {
     texts(
         row,
@@ -357,17 +379,6 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
     list(row, "client_alpns", one.all(Buffer::TLS_ALPN, true));
     list(row, "server_alpns", one.all(Buffer::TLS_ALPN, false));
 }
-
-const SSH_TEXTS: &[(&str, Buffer, bool)] = &[
-    ("client.proto_version", Buffer::SSH_PROTO, true),
-    ("client.software_version", Buffer::SSH_SOFTWARE, true),
-    ("client.hassh.hash", Buffer::SSH_HASSH, true),
-    ("client.hassh.string", Buffer::SSH_HASSH_STRING, true),
-    ("server.proto_version", Buffer::SSH_PROTO, false),
-    ("server.software_version", Buffer::SSH_SOFTWARE, false),
-    ("server.hassh.hash", Buffer::SSH_HASSH_SERVER, false),
-    ("server.hassh.string", Buffer::SSH_HASSH_SERVER_STRING, false),
-];
 
 const SIP_TEXTS: [(&str, Buffer); 7] = [
     ("method", Buffer::SIP_METHOD),

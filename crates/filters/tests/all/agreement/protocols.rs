@@ -127,7 +127,7 @@ pub const PROTOCOLS: &[Protocol] = &[
         name: "smtp",
         kind: &smtp::KIND,
         makers: STREAMS,
-        rules: &["file.data; bsize:>0;"],
+        rules: &["smtp.mail_from; bsize:>0;", "smtp.rcpt_to; bsize:>0;", "file.data; bsize:>0;"],
         captures: &[("smtp.pcap", 3)],
         values: &[same(&["smtp.helo"]), same(&["smtp.mail_from"]), same(&["smtp.rcpt_to"])],
     },

@@ -13,7 +13,7 @@ use memchr::memchr_iter;
 /// | `Dot` | end of the mail | `Return` | `Inside` | `Inside` |
 /// | `Return` | end of the mail | `Inside` | `Inside` | `Inside` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Dots {
+pub(super) enum Dots {
     /// At the start of a line.
     #[default]
     Start,
@@ -27,20 +27,20 @@ pub(crate) enum Dots {
 
 /// What to do with the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(super) struct Step {
     /// The mail gets a carriage return that an earlier block ended with.
-    pub(crate) is_return: bool,
+    pub(super) is_return: bool,
     /// Number of bytes of the mail.
-    pub(crate) body: usize,
+    pub(super) body: usize,
     /// Number of bytes to skip after them.
-    pub(crate) skip: usize,
+    pub(super) skip: usize,
     /// The mail is over.
-    pub(crate) is_end: bool,
+    pub(super) is_end: bool,
 }
 
 impl Dots {
     /// Reads the next bytes, at least one. Each call uses a byte, or leaves a state in which the next call does.
-    pub(crate) fn step(&mut self, bytes: &[u8]) -> Step {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
         let nothing = Step { is_return: false, body: 0, skip: 0, is_end: false };
         let over = Step { skip: 1, is_end: true, ..nothing };
         match (*self, bytes.first()) {

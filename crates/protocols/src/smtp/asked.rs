@@ -2,22 +2,24 @@
 //! commands.
 
 /// Most bytes kept behind an announcement until the server replies.
-pub(crate) const HELD_BYTES: usize = 64 << 10;
+pub const HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of one connection that `smtp` holds and reads again; then it waits for no reply. Without it, a client that
+/// Bytes of one connection that are held and read again; then no reply is waited for. Without it, a client that
 /// announces many empty mails at once would have the same bytes copied for each of them.
-pub(crate) const REPLAYED_BYTES: usize = 1 << 20;
+pub(super) const REPLAYED_BYTES: usize = 1 << 20;
 
 /// Reply code: the mail may come.
-pub(crate) const GO_ON: u16 = 354;
+pub(super) const GO_ON: u16 = 354;
 
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(super) struct Asked {
     /// Replies up to and including the one that decides.
     pub replies: u32,
     pub is_chunk: bool,
     /// Bytes behind the announcement.
     pub held: Vec<u8>,
+    /// When the announcement came.
+    pub time: u64,
 }
 
 impl Asked {

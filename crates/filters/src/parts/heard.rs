@@ -1,0 +1,86 @@
+//! Facts that a conversation says, until their record is given.
+
+use crate::parts::eve::NAME;
+use filter::prelude::*;
+use filter::record::list_push;
+use protocols::carry::Carried;
+use protocols::conversation::{Fact, Kind, Side};
+use protocols::tls::append_name;
+
+/// The facts of one record, in the order in which they were said.
+#[derive(Debug)]
+pub(crate) struct Facts<F> {
+    /// Each fact, who said it, and where its value ends in `bytes`.
+    said: Vec<(F, Side, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl<F> Default for Facts<F> {
+    fn default() -> Facts<F> {
+        Facts { said: Vec::new(), bytes: Vec::new() }
+    }
+}
+
+impl<F: Fact> Facts<F> {
+    /// Copies a fact, a number in network byte order; `false` if there is no room.
+    #[must_use]
+    pub(crate) fn keep(&mut self, fact: F, side: Side, value: &[u8], kept: &Carried) -> bool {
+        let has_room = kept.keep(&mut self.bytes, value);
+        if has_room {
+            self.said.push((fact, side, self.bytes.len()));
+        }
+        has_room
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.said.is_empty()
+    }
+
+    /// How often the fact was said.
+    pub(crate) fn count(&self, fact: F) -> usize {
+        self.said.iter().filter(|said| said.0.number() == fact.number()).count()
+    }
+
+    /// Writes the facts into a row.
+    pub(crate) fn write(&self, row: &mut RowWriter) {
+        let mut from = 0;
+        let mut items: Vec<(&str, Vec<u8>)> = Vec::new();
+        let mut item = RowWriter::new(&NAME);
+        for &(fact, side, end) in &self.said {
+            let value = &self.bytes[std::mem::replace(&mut from, end)..end];
+            let about = &F::ALL[fact.number()];
+            let field = about.field[side.index()];
+            match about.kind {
+                Kind::Text => _ = row.text(field, value),
+                Kind::Name => _ = row.text(field, escaped(value)),
+                Kind::Number => {
+                    _ = row.number(field, value.first_chunk().map_or(0, |value| u64::from_be_bytes(*value)))
+                }
+                Kind::Item => {
+                    let at = items.iter().position(|item| item.0 == field).unwrap_or_else(|| {
+                        items.push((field, Vec::new()));
+                        items.len() - 1
+                    });
+                    item.begin();
+                    list_push(&mut items[at].1, item.text("", value).row());
+                }
+            }
+        }
+        for (field, list) in items {
+            row.rows(field, &list);
+        }
+    }
+
+    /// Releases the copies.
+    pub(crate) fn clear(&mut self, kept: &Carried) {
+        self.said = Vec::new();
+        kept.clear(&mut self.bytes);
+    }
+}
+
+/// A text that a peer chose, for a field that is a name.
+pub(crate) fn escaped(value: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(value.len());
+    append_name(&mut text, value);
+    text
+}

@@ -1,0 +1,31 @@
+//! What the ears of rules have in common: exchanges of a conversation become transactions, facts become buffers.
+
+use super::transactions::Transactions;
+use rules::names::{App, Buffer};
+
+/// The buffers of a protocol's facts, by the number of the fact, from its client and its server.
+pub(super) type Buffers<const N: usize> = [[Option<Buffer>; 2]; N];
+
+/// The transactions of the last two exchanges, the last one first: exchange, and transaction.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    last: [Option<(u64, u64)>; 2],
+}
+
+impl Exchanges {
+    /// The transaction of an exchange, unless it is complete and was shown.
+    pub fn find(&self, exchange: u64, to: &Transactions) -> Option<u64> {
+        let known = self.last.iter().flatten().find(|known| known.0 == exchange)?;
+        to.find(known.1).map(|one| one.id)
+    }
+
+    /// The transaction of an exchange. Begins it if there is none.
+    pub fn transaction(&mut self, exchange: u64, app: App, to: &mut Transactions) -> u64 {
+        if let Some(id) = self.find(exchange, to) {
+            return id;
+        }
+        let id = to.begin(app).id;
+        self.last = [Some((exchange, id)), self.last[0]];
+        id
+    }
+}

@@ -1,0 +1,220 @@
+//! The contract between conversations and their ears.
+//!
+//! A *conversation* reads both sides of one connection, piece by piece, without I/O and without a clock. It tells facts,
+//! bodies and oddities to an [`Ear`]. Each protocol has one conversation and two ears: a filter's makes records and
+//! messages, that of rules fills the buffers of transactions. So records and alerts agree.
+//!
+//! Memory is charged to a [`Carried`](crate::carry::Carried) before it is kept, and every limit is a constant.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// A peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It opened the connection.
+    Client,
+    /// It was called.
+    Server,
+}
+
+impl Side {
+    /// The sender of bytes to the server (`true`) or to the client.
+    pub const fn to_server(to_server: bool) -> Side {
+        if to_server { Side::Client } else { Side::Server }
+    }
+
+    /// Does it speak to the server?
+    pub const fn is_client(self) -> bool {
+        matches!(self, Side::Client)
+    }
+
+    /// 0: the client.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What one side says in one exchange of a connection, such as a mail or a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id {
+    /// Exchanges count from 0.
+    pub exchange: u64,
+    /// Who says it.
+    pub side: Side,
+}
+
+/// Bytes of a side that follow the ones before, or a gap.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// When they were captured.
+    pub time: u64,
+}
+
+/// Whose bytes a run had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// The conversation's.
+    Mine,
+    /// Another protocol's, or bytes that the conversation passes over.
+    NotMine,
+}
+
+/// A piece of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Bytes of the run that is being read, by their place in it.
+    Range(Range<usize>),
+    /// Bytes that were kept, and when the run came in which they began.
+    Kept(&'a [u8], u64),
+    /// The number of bytes that are missing here.
+    Missing(u32),
+}
+
+/// How a message ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// As its sender wished.
+    Complete,
+    /// Bytes are missing, its end among them.
+    Gap,
+    /// The conversation ended first.
+    Cut,
+}
+
+/// The wishes of an ear, beside facts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wants {
+    /// The protocol's records, as they are on the wire.
+    pub frames: bool,
+    /// Bodies at once. The conversation takes back those that the peer refuses ([`Ear::retract`]). Without it, a body waits for the
+    /// reply that decides.
+    pub at_once: bool,
+}
+
+/// What a fact is called, by the client and by the server; empty: this side does not say it.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// The field of records, and of objects in alerts.
+    pub field: [&'static str; 2],
+    /// The buffer of rules.
+    pub buffer: [&'static str; 2],
+    /// Its form in records.
+    pub kind: Kind,
+}
+
+/// The form of a fact in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A text.
+    Text,
+    /// A text whose unprintable bytes are escaped, as in [`append_name`](crate::tls::append_name).
+    Name,
+    /// One of a list of texts.
+    Item,
+    /// A number ([`Ear::number`]).
+    Number,
+}
+
+/// The facts of a protocol: an enum without fields whose numbers are places in `ALL`.
+pub trait Fact: Copy + Debug + 'static {
+    /// The names of the facts.
+    const ALL: &'static [About];
+
+    /// Its place in `ALL`.
+    fn number(self) -> usize;
+}
+
+/// Hears a conversation.
+pub trait Ear<F> {
+    /// Its wishes.
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    /// An exchange begins.
+    fn begin(&mut self, _id: Id) {}
+
+    /// A fact of the exchange.
+    fn fact(&mut self, id: Id, fact: F, value: &[u8]);
+
+    /// A fact that is a number.
+    fn number(&mut self, _id: Id, _fact: F, _value: u64) {}
+
+    /// A record of the protocol, if it wants frames.
+    fn frame(&mut self, _id: Id, _bytes: &[u8]) {}
+
+    /// The head is complete: a body comes next.
+    fn head_done(&mut self, _id: Id) {}
+
+    /// A piece of the body.
+    fn body(&mut self, _id: Id, _piece: Body<'_>) {}
+
+    /// The peer refused the body, and no byte of it counts.
+    fn retract(&mut self, _id: Id) {}
+
+    /// Something is odd, by the name that rules have for it.
+    fn odd(&mut self, _id: Id, _event: &'static str) {}
+
+    /// A limit left something out; `what` names it.
+    fn lost(&mut self, _id: Id, _what: &'static str) {}
+
+    /// The message is over.
+    fn end(&mut self, id: Id, how: How);
+}
+
+#[cfg(test)]
+pub(crate) mod heard {
+    use super::*;
+
+    /// Notes what it hears, in words.
+    #[derive(Debug, Default)]
+    pub(crate) struct Heard {
+        pub(crate) said: Vec<String>,
+        pub(crate) wants: Wants,
+    }
+
+    impl<F: Debug> Ear<F> for Heard {
+        fn wants(&self) -> Wants {
+            self.wants
+        }
+
+        fn fact(&mut self, _id: Id, fact: F, value: &[u8]) {
+            self.said.push(format!("{fact:?}={}", String::from_utf8_lossy(value)));
+        }
+
+        fn frame(&mut self, _id: Id, bytes: &[u8]) {
+            self.said.push(format!("frame {}", String::from_utf8_lossy(bytes)));
+        }
+
+        fn number(&mut self, _id: Id, fact: F, value: u64) {
+            self.said.push(format!("{fact:?}={value}"));
+        }
+
+        fn head_done(&mut self, _id: Id) {
+            self.said.push("head".into());
+        }
+
+        fn body(&mut self, _id: Id, piece: Body<'_>) {
+            self.said.push(match piece {
+                Body::Range(range) => format!("bytes {range:?}"),
+                Body::Kept(bytes, time) => format!("kept {} of {time}", String::from_utf8_lossy(bytes)),
+                Body::Missing(count) => format!("missing {count}"),
+            });
+        }
+
+        fn retract(&mut self, _id: Id) {
+            self.said.push("retract".into());
+        }
+
+        fn odd(&mut self, _id: Id, event: &'static str) {
+            self.said.push(event.into());
+        }
+
+        fn end(&mut self, _id: Id, how: How) {
+            self.said.push(format!("{how:?}"));
+        }
+    }
+}
