@@ -1,17 +1,16 @@
 //! FTP commands and their replies as records.
 //!
-//! `protocols::ftp` and `protocols::reply` read the lines. This file finds the client's side and matches replies to
-//! commands. `ftp_data` reads the data connections.
+//! The conversation is in `protocols::ftp`. This file finds the client's side and keeps what it hears of an exchange
+//! until its reply has come. `ftp_data` reads the data connections.
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
+use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
 use base::limits::{FTP_COMMANDS, FTP_REPLY_LINES, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
-use filter::record::list_push;
 use protocols::carry::Carried;
-use protocols::ftp::{self, Place};
-use protocols::reply;
-use protocols::text_lines::TextLines;
+use protocols::conversation::{Ear, Fed, How, Id, Run, Side};
+use protocols::ftp::{Conversation, Fact};
 use std::collections::VecDeque;
 
 static SCHEMA: Schema = Schema::new(
@@ -58,47 +57,116 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Ftp {
     row: RowWriter,
-    text: RowWriter,
-    /// Buffer for a line that spans several blocks.
-    whole: Vec<u8>,
     /// Kept lines of all connections.
     carried: Carried,
 }
 
 #[derive(Default)]
 struct Session {
-    lines: [TextLines; 2],
+    conversation: Conversation,
     /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
+    told: Told,
+}
+
+/// What was told and not given yet.
+#[derive(Default)]
+struct Told {
     /// The client spoke FTP.
     is_confirmed: bool,
-    is_gone: bool,
-    /// Commands that wait for their reply.
-    commands: VecDeque<Waiting>,
-    reply: Reply,
-    /// The greeting: a reply before the first command.
-    greeting: Option<(Reply, u64)>,
+    exchanges: VecDeque<Exchange>,
 }
 
-/// An entry of the queue of commands.
-enum Waiting {
-    Command(Vec<u8>),
-    /// This many commands without a record. Their replies must not go to other commands.
-    Unlisted(u32),
+/// A command with its reply so far.
+struct Exchange {
+    number: u64,
+    facts: Facts<Fact>,
+    /// The side that said the port of the data connection.
+    mode: Option<Side>,
+    /// When it ended. It waits until the client speaks FTP.
+    ended: Option<u64>,
 }
 
-/// A reply being read.
-#[derive(Default)]
-struct Reply {
-    /// Rows of its lines and of its codes.
-    lines: Vec<u8>,
-    codes: Vec<u8>,
-    count: usize,
-    /// The code of an unfinished reply of several lines.
-    open: Option<u16>,
-    /// Lines are missing, so the last line of another reply may end it.
-    has_gap: bool,
-    place: Option<Place>,
+impl Told {
+    fn forget(&mut self, kept: &Carried) {
+        self.exchanges.drain(..).for_each(|mut exchange| exchange.facts.clear(kept));
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.exchanges.iter().position(|exchange| exchange.number == number)
+    }
+}
+
+/// Makes records of the exchanges that it hears.
+struct Listener<'a, 'b> {
+    told: &'a mut Told,
+    row: &'a mut RowWriter,
+    carried: &'a Carried,
+    outlet: &'a mut Outlet<'b>,
+    time: u64,
+    /// The client's.
+    class: Class,
+}
+
+impl Ear<Fact> for Listener<'_, '_> {
+    fn begin(&mut self, id: Id) {
+        if id.side.is_client() && !std::mem::replace(&mut self.told.is_confirmed, true) {
+            for greeting in std::mem::take(&mut self.told.exchanges) {
+                self.give(greeting);
+            }
+        } else if !self.told.is_confirmed {
+            // The last greeting counts.
+            self.told.forget(self.carried);
+        }
+        if self.told.exchanges.len() == FTP_COMMANDS {
+            return self.outlet.count("ftp commands not listed", 1);
+        }
+        let facts = Facts::default();
+        self.told.exchanges.push_back(Exchange { number: id.exchange, facts, mode: None, ended: None });
+    }
+
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        let Some(at) = self.told.place(id.exchange) else { return };
+        let facts = &mut self.told.exchanges[at].facts;
+        if fact == Fact::Reply && facts.count(fact) == FTP_REPLY_LINES {
+            self.outlet.count("ftp reply lines not listed", 1);
+        } else if facts.count(fact) < FTP_REPLY_LINES && !facts.keep(fact, id.side, value, self.carried) {
+            self.outlet.count("ftp texts left out for want of memory", 1);
+        }
+    }
+
+    fn number(&mut self, id: Id, fact: Fact, value: u64) {
+        let Some(at) = self.told.place(id.exchange) else { return };
+        let exchange = &mut self.told.exchanges[at];
+        if exchange.mode.is_none() && exchange.facts.keep(fact, id.side, &value.to_be_bytes(), self.carried) {
+            exchange.mode = Some(id.side);
+        }
+    }
+
+    fn end(&mut self, id: Id, how: How) {
+        let Some(at) = self.told.place(id.exchange).filter(|_| !id.side.is_client()) else { return };
+        if how == How::Gap {
+            self.outlet.count("ftp replies missing", 1);
+        }
+        self.told.exchanges[at].ended = Some(self.time);
+        if let Some(exchange) = self.told.is_confirmed.then(|| self.told.exchanges.remove(at)).flatten() {
+            self.give(exchange);
+        }
+    }
+}
+
+impl Listener<'_, '_> {
+    fn give(&mut self, Exchange { mut facts, mode, ended, .. }: Exchange) {
+        let time = ended.unwrap_or(self.time);
+        begin_row(self.row, time, self.class, self.outlet.facts(self.class));
+        facts.write(self.row);
+        if let Some(side) = mode {
+            self.row.text("ftp.mode", if side.is_client() { "active" } else { "passive" });
+        }
+        self.row.text("ftp.reply_received", if facts.count(Fact::Reply) > 0 { "yes" } else { "no" });
+        self.outlet.record(self.row, time, self.class);
+        facts.clear(self.carried);
+    }
 }
 
 impl SessionFilter for Ftp {
@@ -110,31 +178,29 @@ impl SessionFilter for Ftp {
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut outlet = Outlet::new(cx);
-        let mut whole = std::mem::take(&mut self.whole);
         for (place, block) in batch.iter() {
             outlet.place = place;
-            if !self.block(session, block, &mut whole, &mut outlet) {
+            if !self.block(session, block, &mut outlet) {
                 outlet.reject_block();
             }
         }
-        self.whole = whole;
         Ok(Status::Done)
     }
 
     fn close(
         &mut self,
-        mut session: Session,
+        session: Session,
         class: Class,
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
-        let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
         let time = cx.now;
+        let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
+        let Session { mut conversation, mut told, .. } = session;
+        let Ftp { row, carried } = self;
         let mut outlet = Outlet::new(cx);
-        while session.is_confirmed && !session.commands.is_empty() {
-            self.give(&mut session, time, class, &mut outlet);
-        }
-        self.leave(&mut session);
+        conversation.end(carried, &mut Listener { told: &mut told, row, carried, outlet: &mut outlet, time, class });
+        told.forget(carried);
         Ok(())
     }
 }
@@ -142,215 +208,31 @@ impl SessionFilter for Ftp {
 impl Ftp {
     /// `limit`: maximum bytes kept of all connections.
     fn new(limit: usize) -> Ftp {
-        Ftp {
-            row: RowWriter::new(&SCHEMA),
-            text: RowWriter::new(&NAME),
-            whole: Vec::new(),
-            carried: Carried::new(limit),
-        }
+        Ftp { row: RowWriter::new(&SCHEMA), carried: Carried::new(limit) }
     }
 
     /// Reads a block; returns whether it was FTP.
-    fn block(
-        &mut self,
-        session: &mut Session,
-        block: &Descriptor,
-        whole: &mut Vec<u8>,
-        outlet: &mut Outlet<'_>,
-    ) -> bool {
-        let bytes = outlet.bytes(block);
-        let (Some(first), false) = (bytes.first(), session.is_gone) else { return false };
+    fn block(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
+        let run = Run { bytes: outlet.bytes(block), time: block.time };
         let direction = block.class.direction();
         // Replies begin with digits, commands do not.
-        let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
-        let side = usize::from(direction);
+        let sender = run.bytes.first().map(|first| if first.is_ascii_digit() { 1 - direction } else { direction });
+        session.client = session.client.or(sender);
+        let Session { conversation, client: Some(client), told } = session else { return false };
+        let (side, class) =
+            (Side::to_server(direction == *client), Class::of_stream(block.class.connection(), *client));
+        let Ftp { row, carried } = self;
+        let mut ear = Listener { told, row, carried, outlet, time: block.time, class };
         if block.gap() > 0 {
-            session.lines[side].lose(&self.carried);
-            if direction != client && session.is_confirmed {
-                self.lose_replies(session, block, outlet);
-            }
-            if direction != client && reply::line(bytes).code.is_some() {
-                // The missing bytes end with a line.
-                session.lines[side].clear(&self.carried);
-            }
+            conversation.gap(side, carried, &mut ear);
         }
-        let mut rest = bytes;
-        while !session.is_gone
-            && let Some(line) = session.lines[side].next(&mut rest, whole, &self.carried)
-        {
-            if direction == client {
-                self.command(session, line, block, outlet);
-            } else {
-                self.reply(session, line, block, outlet);
-            }
+        let fed = conversation.feed(side, run, carried, &mut ear);
+        if conversation.is_over() {
+            // The rest is not FTP, or it is encrypted.
+            told.forget(carried);
         }
-        let says_so = || bytes.windows(3).any(|word| word.eq_ignore_ascii_case(b"FTP"));
-        !session.is_gone && (session.is_confirmed || direction != client && says_so())
+        fed == Fed::Mine
     }
-
-    fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
-        let Some(command) = ftp::command(line) else {
-            if !session.is_confirmed {
-                self.leave(session);
-            }
-            return;
-        };
-        if !session.is_confirmed {
-            session.is_confirmed = command.may_be_first();
-            if !session.is_confirmed {
-                return self.leave(session);
-            }
-            if let Some((greeting, time)) = session.greeting.take() {
-                self.forget(std::mem::replace(&mut session.reply, greeting));
-                self.give(session, time, block.class, outlet);
-            }
-        }
-        let mut kept = Vec::new();
-        if session.commands.len() < FTP_COMMANDS && self.carried.keep(&mut kept, line) {
-            return session.commands.push_back(Waiting::Command(kept));
-        }
-        outlet.count("ftp commands not listed", 1);
-        match session.commands.back_mut() {
-            Some(Waiting::Unlisted(count)) => *count = count.saturating_add(1),
-            _ => session.commands.push_back(Waiting::Unlisted(1)),
-        }
-    }
-
-    /// Replies are missing before this block of the server. A client usually waits for a reply before its next
-    /// command. So the next reply belongs to the last command, and the earlier commands have no reply.
-    fn lose_replies(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
-        session.reply.has_gap = true;
-        while session.commands.len() > 1 {
-            if let Some(Waiting::Unlisted(count)) = session.commands.front_mut() {
-                *count = 1;
-            }
-            outlet.count("ftp replies missing", 1);
-            self.give(session, block.time, client_of(block), outlet);
-        }
-        if let Some(Waiting::Unlisted(count)) = session.commands.front_mut() {
-            *count = 1;
-        }
-    }
-
-    fn reply(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
-        let found = reply::line(line);
-        let inside = session.reply.open;
-        let (code, is_last) = match (found.code, inside) {
-            (Some(code), Some(open)) => (code, found.is_last && (code == open || session.reply.has_gap)),
-            (Some(code), None) => (code, found.is_last),
-            (None, Some(code)) => (code, false),
-            (None, None) => {
-                if !session.is_confirmed {
-                    self.leave(session);
-                }
-                return;
-            }
-        };
-        self.reply_line(&mut session.reply, code, found.text, outlet);
-        session.reply.open = (!is_last).then_some(inside.unwrap_or(code));
-        // A code below 200 is preliminary: another reply follows.
-        if !is_last || code < 200 {
-            return;
-        }
-        if !session.is_confirmed {
-            let greeting = (std::mem::take(&mut session.reply), block.time);
-            if let Some((replaced, _)) = session.greeting.replace(greeting) {
-                self.forget(replaced);
-            }
-            return;
-        }
-        if code == 234 {
-            // TLS follows.
-            self.give(session, block.time, client_of(block), outlet);
-            return self.leave(session);
-        }
-        self.give(session, block.time, client_of(block), outlet);
-    }
-
-    fn reply_line(&mut self, reply: &mut Reply, code: u16, text: &[u8], outlet: &mut Outlet<'_>) {
-        match code {
-            227 => reply.place = ftp::place(text),
-            229 => reply.place = ftp::extended_place(text),
-            _ => {}
-        }
-        if reply.count == FTP_REPLY_LINES {
-            return outlet.count("ftp reply lines not listed", 1);
-        }
-        reply.count += 1;
-        let code = itoa::Buffer::new().format(code).as_bytes().to_vec();
-        for (list, value) in [(&mut reply.lines, text), (&mut reply.codes, &code[..])] {
-            self.text.begin();
-            let mut one = Vec::with_capacity(value.len() + 64);
-            list_push(&mut one, self.text.text("", value).row());
-            if !self.carried.keep(list, &one) {
-                outlet.count("ftp replies left out for want of memory", 1);
-            }
-        }
-    }
-
-    /// Gives the record of the oldest command with the reply so far. A command that is not listed has no record.
-    fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
-        let reply = std::mem::take(&mut session.reply);
-        let mut line = match session.commands.pop_front() {
-            Some(Waiting::Command(line)) => line,
-            Some(Waiting::Unlisted(count)) => {
-                if count > 1 {
-                    session.commands.push_front(Waiting::Unlisted(count - 1));
-                }
-                return self.forget(reply);
-            }
-            None => Vec::new(),
-        };
-        begin_row(&mut self.row, time, class, outlet.facts(class));
-        let mut place = (reply.place, "passive");
-        if let Some(command) = ftp::command(&line) {
-            self.row.text("ftp.command", command.name);
-            if !command.argument.is_empty() {
-                self.row.text("ftp.command_data", command.argument);
-            }
-            if command.is("PORT") {
-                place = (ftp::place(command.argument), "active");
-            } else if command.is("EPRT") {
-                place = (ftp::extended_place(command.argument), "active");
-            }
-        }
-        if !reply.lines.is_empty() {
-            self.row.rows("ftp.reply", &reply.lines).rows("ftp.completion_code", &reply.codes);
-        }
-        if let (Some(place), mode) = place {
-            self.row.number("ftp.dynamic_port", u64::from(place.port)).text("ftp.mode", mode);
-        }
-        self.row.text("ftp.reply_received", if reply.count > 0 { "yes" } else { "no" });
-        outlet.record(&self.row, time, class);
-        self.carried.clear(&mut line);
-        self.forget(reply);
-    }
-
-    /// Releases the memory of a reply.
-    fn forget(&mut self, mut reply: Reply) {
-        self.carried.clear(&mut reply.lines);
-        self.carried.clear(&mut reply.codes);
-    }
-
-    /// Releases everything: the rest of the connection is not FTP or is encrypted.
-    fn leave(&mut self, session: &mut Session) {
-        session.is_gone = true;
-        session.lines.iter_mut().for_each(|lines| lines.clear(&self.carried));
-        for waiting in session.commands.drain(..) {
-            if let Waiting::Command(mut line) = waiting {
-                self.carried.clear(&mut line);
-            }
-        }
-        self.forget(std::mem::take(&mut session.reply));
-        if let Some((greeting, _)) = session.greeting.take() {
-            self.forget(greeting);
-        }
-    }
-}
-
-/// The class of the client's direction, from a block of the server.
-fn client_of(block: &Descriptor) -> Class {
-    Class::of_stream(block.class.connection(), 1 - block.class.direction())
 }
 
 #[cfg(test)]
@@ -393,7 +275,7 @@ mod tests {
             {"command": "PASV", "reply": ["Entering (192,0,2,1,7,208)."], "completion_code": ["227"], "dynamic_port": 2000,
                 "mode": "passive", "reply_received": "yes"},
             {"command": "PORT", "command_data": "192,0,2,1,7,209", "reply": ["a", " b", "c"],
-                "completion_code": ["200", "200", "200"], "dynamic_port": 2001, "mode": "active", "reply_received": "yes"},
+                "completion_code": ["200", "200"], "dynamic_port": 2001, "mode": "active", "reply_received": "yes"},
             {"command": "RETR", "command_data": "x", "reply": ["comes", "done"], "completion_code": ["150", "226"],
                 "reply_received": "yes"},
             {"command": "QUIT", "reply_received": "no"},

@@ -1,7 +1,41 @@
-//! Lines of FTP (RFC 959): a client's commands, and the address of a data connection (also RFC 2428).
+//! FTP (RFC 959): a client's commands, the address of a data connection (also RFC 2428), and control connections.
 //! [`reply`](crate::reply) reads replies.
 
+mod conversation;
+
+pub use conversation::{Conversation, KEPT_BYTES};
+
+use crate::conversation::{About, Kind};
 use std::net::{IpAddr, Ipv4Addr};
+
+/// A fact about a command or its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The command's name, as it was sent.
+    Command,
+    /// The text behind it.
+    Argument,
+    /// A line of the reply.
+    Reply,
+    /// The code of a line that has one.
+    Code,
+    /// The port of a data connection: the client's (PORT, EPRT) or the server's (227, 229).
+    DynamicPort,
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About { field: ["ftp.command", ""], buffer: ["ftp.command", ""], kind: Kind::Text },
+        About { field: ["ftp.command_data", ""], buffer: ["ftp.command_data", ""], kind: Kind::Text },
+        About { field: ["", "ftp.reply"], buffer: ["", "ftp.reply"], kind: Kind::Item },
+        About { field: ["", "ftp.completion_code"], buffer: ["", "ftp.completion_code"], kind: Kind::Item },
+        About { field: ["ftp.dynamic_port"; 2], buffer: [""; 2], kind: Kind::Number },
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
 
 /// Maximum length of a command's name; those in RFCs have four letters.
 const COMMAND_LIMIT: usize = 16;

@@ -108,7 +108,7 @@ impl Application {
     /// Takes the FTP data connections announced since the last call.
     pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
         let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
-        ftp.into_iter().flat_map(|ftp| ftp.announced.drain(..))
+        ftp.into_iter().flat_map(|ftp| ftp.announced())
     }
 
     pub fn feed(
@@ -222,7 +222,7 @@ impl Application {
                     smtp.end(block.time, to);
                 }
             }
-            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Ftp(ftp) => ftp.feed(side, run, block.gap() > 0, to),
             Application::FtpData(id) => {
                 to.append_body(*id, Buffer::FILE_DATA, to_server, cx.rings.bytes(block));
                 if block.has(Flags::LAST) {

@@ -1,21 +1,23 @@
 //! What the ears of rules have in common: exchanges of a conversation become transactions, facts become buffers.
 
 use super::transactions::Transactions;
+use base::limits::RULES_TRANSACTIONS;
 use rules::names::{App, Buffer};
+use std::collections::VecDeque;
 
 /// The buffers of a protocol's facts, by the number of the fact, from its client and its server.
 pub(super) type Buffers<const N: usize> = [[Option<Buffer>; 2]; N];
 
-/// The transactions of the last two exchanges, the last one first: exchange, and transaction.
+/// The transactions of the last exchanges, oldest first: exchange, and transaction.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
-    last: [Option<(u64, u64)>; 2],
+    last: VecDeque<(u64, u64)>,
 }
 
 impl Exchanges {
     /// The transaction of an exchange, unless it is complete and was shown.
     pub fn find(&self, exchange: u64, to: &Transactions) -> Option<u64> {
-        let known = self.last.iter().flatten().find(|known| known.0 == exchange)?;
+        let known = self.last.iter().rfind(|known| known.0 == exchange)?;
         to.find(known.1).map(|one| one.id)
     }
 
@@ -25,7 +27,10 @@ impl Exchanges {
             return id;
         }
         let id = to.begin(app).id;
-        self.last = [Some((exchange, id)), self.last[0]];
+        if self.last.len() == RULES_TRANSACTIONS {
+            self.last.pop_front();
+        }
+        self.last.push_back((exchange, id));
         id
     }
 }

@@ -1,19 +1,18 @@
 //! FTP for rules: a transaction for each command, with its replies.
 
+use super::exchanges::{Buffers, Exchanges};
 use super::transactions::Transactions;
 use super::transfers::{self, Transfer};
-use base::limits::{RULES_BODY_BYTES, TEXT_LINE_BYTES};
+use base::limits::RULES_BODY_BYTES;
+use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::ftp::{extended_place, place};
-use protocols::reply;
-use protocols::text_lines::TextLines;
-use rules::names::{App, Buffer, Number};
+use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side};
+use protocols::ftp::{Conversation, Fact, KEPT_BYTES};
+use rules::names::{Buffer, Number, of_facts};
 use std::net::IpAddr;
 
-/// Most commands that may wait for a reply.
-const TRANSACTIONS: u64 = 1024;
-/// Longest line without an event.
-const LINE_BYTES: usize = 4096;
+pub(super) const BUFFERS: Buffers<5> = of_facts(Fact::ALL);
+
 /// Bytes of a command's replies beyond which those that rules have seen are forgotten.
 const SEEN_REPLY_BYTES: usize = RULES_BODY_BYTES;
 /// Most bytes kept of a command's replies.
@@ -27,19 +26,25 @@ const TRANSFERS: [&[u8]; 7] = [b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NL
 
 #[derive(Debug)]
 pub(super) struct Stream {
-    lines: [TextLines; 2],
-    carried: Carried,
-    current: Option<u64>,
-    /// Bytes of the current command's replies.
-    reply_bytes: usize,
-    client: IpAddr,
-    server: IpAddr,
-    /// Commands waiting for a reply.
-    commands: u64,
+    conversation: Conversation,
+    kept: Carried,
+    heard: Heard,
+}
+
+/// What was heard and matters later.
+#[derive(Debug)]
+struct Heard {
+    exchanges: Exchanges,
+    /// The client's and the server's address.
+    peers: [IpAddr; 2],
+    /// The last command, in capitals, and its argument.
+    transfer: Transfer,
+    /// The exchange that the server replies to, and the bytes of its replies.
+    replies: (u64, usize),
     /// Address of the next data connection.
     place: Option<transfers::Place>,
     /// Data connections to expect.
-    pub announced: Vec<Announced>,
+    announced: Vec<Announced>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,135 +53,129 @@ pub(super) struct Announced {
     pub transfer: Transfer,
 }
 
+/// Puts what it hears into transactions.
+struct Listener<'a> {
+    heard: &'a mut Heard,
+    to: &'a mut Transactions,
+}
+
+impl Listener<'_> {
+    /// Returns whether there is room for a line of a reply.
+    fn has_room(&mut self, id: Id, one: u64, bytes: usize) -> bool {
+        let replies = &mut self.heard.replies;
+        if replies.0 != id.exchange {
+            *replies = (id.exchange, 0);
+        }
+        let names = [Buffer::FTP_REPLY, Buffer::FTP_COMPLETION_CODE];
+        if replies.1 >= SEEN_REPLY_BYTES && self.to.forget_shown(one, false, &names) {
+            replies.1 = 0;
+        }
+        let has_room = replies.1 < REPLY_BYTES;
+        if has_room {
+            replies.1 += bytes + REPLY_ENTRY_BYTES;
+        }
+        has_room
+    }
+
+    fn leave_out(&mut self) {
+        self.to.given_up += 1;
+        self.to.unseen = true;
+    }
+}
+
+impl Ear<Fact> for Listener<'_> {
+    fn begin(&mut self, id: Id) {
+        let one = self.heard.exchanges.transaction(id.exchange, App::Ftp, self.to);
+        if let Some(one) = self.to.get(one) {
+            // Nothing asked for a reply with which the exchange begins.
+            one.complete[0] = !id.side.is_client();
+        }
+    }
+
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        match fact {
+            Fact::Command => self.heard.transfer = Transfer { command: value.to_ascii_uppercase(), file: Vec::new() },
+            Fact::Argument => self.heard.transfer.file = value.to_vec(),
+            _ => {}
+        }
+        let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
+        if !id.side.is_client() && !self.has_room(id, number, value.len()) {
+            return self.leave_out();
+        }
+        if let (Some(one), Some(buffer)) = (self.to.get(number), BUFFERS[fact.number()][id.side.index()]) {
+            one.put_copy(buffer, id.side.is_client(), value);
+            if fact == Fact::Reply {
+                one.put_number_once(Number::FTP_REPLY_RECEIVED, false, 1);
+            }
+        }
+        self.to.change(number, id.side.is_client());
+    }
+
+    fn number(&mut self, id: Id, _fact: Fact, port: u64) {
+        // Whatever address the client names, the data connection goes to the client.
+        let place = (self.heard.peers[id.side.index()], port as u16);
+        self.heard.place = Some(place);
+        self.heard.announced.push(Announced { place, transfer: Transfer::default() });
+        let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
+        let Some(one) = self.to.get(number) else { return };
+        if one.numbers(Number::FTP_DYNAMIC_PORT, id.side.is_client()).count() == PORTS {
+            return self.leave_out();
+        }
+        // The server's port belongs to the command's side too.
+        one.put_number_once(Number::FTP_DYNAMIC_PORT, true, port);
+        if !id.side.is_client() {
+            one.put_number_once(Number::FTP_DYNAMIC_PORT, false, port);
+        }
+        self.to.change(number, true);
+    }
+
+    fn odd(&mut self, id: Id, event: &'static str) {
+        if let Some(one) = self.heard.exchanges.find(id.exchange, self.to).and_then(|one| self.to.get(one)) {
+            one.put_event(event, id.side.is_client());
+        }
+    }
+
+    fn end(&mut self, id: Id, _how: How) {
+        let Heard { exchanges, transfer, place, announced, .. } = &mut *self.heard;
+        let is_transfer = id.side.is_client() && TRANSFERS.contains(&&transfer.command[..]);
+        if let Some(place) = place.take_if(|_| is_transfer) {
+            announced.push(Announced { place, transfer: transfer.clone() });
+        }
+        if let Some(one) = exchanges.find(id.exchange, self.to) {
+            self.to.complete(one, id.side.is_client());
+        }
+    }
+}
+
 impl Stream {
     pub fn new(client: IpAddr, server: IpAddr) -> Stream {
-        let (lines, carried) = (Default::default(), Carried::new(2 * TEXT_LINE_BYTES));
-        Stream {
-            lines,
-            carried,
-            current: None,
-            reply_bytes: 0,
-            client,
-            server,
-            commands: 0,
+        let heard = Heard {
+            exchanges: Exchanges::default(),
+            peers: [client, server],
+            transfer: Transfer::default(),
+            replies: (0, 0),
             place: None,
             announced: Vec::new(),
-        }
+        };
+        Stream { conversation: Conversation::known(client), kept: Carried::new(KEPT_BYTES), heard }
     }
 
-    /// Announces a data connection. Its command may follow later.
-    fn announce(&mut self, place: transfers::Place, transfer: Transfer) {
-        self.place = Some(place);
-        self.announced.push(Announced { place, transfer });
-    }
-
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
-        let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
+    pub fn feed(&mut self, side: Side, run: Run<'_>, gap: bool, to: &mut Transactions) {
+        let Stream { conversation, kept, heard } = self;
+        let mut ear = Listener { heard, to };
         if gap {
-            lines.lose(&self.carried);
+            conversation.gap(side, kept, &mut ear);
         }
-        let (mut rest, mut whole) = (bytes, Vec::new());
-        while let Some(line) = lines.next(&mut rest, &mut whole, &self.carried) {
-            if to_server { self.command(line, to) } else { self.reply(line, to) }
-        }
-        self.lines[usize::from(!to_server)] = lines;
+        conversation.feed(side, run, kept, &mut ear);
+    }
+
+    /// Takes the data connections announced since the last call.
+    pub fn announced(&mut self) -> impl Iterator<Item = Announced> {
+        self.heard.announced.drain(..)
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.carried.bytes()
-    }
-
-    /// Takes any word as a command: the server decides which commands exist.
-    fn command(&mut self, line: &[u8], to: &mut Transactions) {
-        if let Some(id) = self.current.take() {
-            to.complete(id, false);
-        }
-        let (word, rest) = line.split_at(memchr::memchr(b' ', line).unwrap_or(line.len()));
-        let rest = rest.trim_ascii();
-        let one = to.begin(App::Ftp);
-        let id = one.id;
-        one.put_copy(Buffer::FTP_COMMAND, true, word);
-        self.commands += 1;
-        if line.len() >= LINE_BYTES {
-            one.events.push(("ftp.request_command_too_long", true));
-        }
-        if self.commands == TRANSACTIONS + 1 {
-            one.events.push(("ftp.too_many_transactions", true));
-        }
-        if !rest.is_empty() {
-            one.put_copy(Buffer::FTP_COMMAND_DATA, true, rest);
-        }
-        let command = word.to_ascii_uppercase();
-        let place = match &command[..] {
-            b"PORT" => place(rest),
-            b"EPRT" => extended_place(rest),
-            _ => None,
-        };
-        if let Some(place) = place {
-            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
-            // The client names another host for the data (RFC 2577, 2).
-            if place.address.is_some_and(|address| address != self.client) {
-                one.events.push(("ftp.bounce", true));
-            }
-            // Expect the data connection at the client, whatever address it names.
-            self.announce((self.client, place.port), Transfer::default());
-        }
-        if let Some(place) = self.place.take_if(|_| TRANSFERS.contains(&&command[..])) {
-            self.announced.push(Announced { place, transfer: Transfer { command, file: rest.to_vec() } });
-        }
-        (self.current, self.reply_bytes) = (Some(id), 0);
-        to.complete(id, true);
-    }
-
-    fn reply(&mut self, line: &[u8], to: &mut Transactions) {
-        let Some(id) = self.current else { return };
-        let replies = [Buffer::FTP_REPLY, Buffer::FTP_COMPLETION_CODE];
-        if self.reply_bytes >= SEEN_REPLY_BYTES && to.forget_shown(id, false, &replies) {
-            self.reply_bytes = 0;
-        }
-        let Some(one) = to.get(id) else { return };
-        let reply = reply::line(line);
-        if line.len() >= LINE_BYTES {
-            one.put_event("ftp.response_command_too_long", false);
-        }
-        let mut is_left_out = self.reply_bytes >= REPLY_BYTES;
-        if !is_left_out {
-            self.reply_bytes += line.len() + REPLY_ENTRY_BYTES;
-            one.put_copy(Buffer::FTP_REPLY, false, reply.text);
-            if reply.code.is_some() {
-                one.put_copy(Buffer::FTP_COMPLETION_CODE, false, &line[..3]);
-            }
-        }
-        let place = match reply.code {
-            Some(227) => place(reply.text),
-            Some(229) => extended_place(reply.text),
-            _ => None,
-        };
-        if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_none() {
-            one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
-        }
-        if let Some(place) = place {
-            if one.numbers(Number::FTP_DYNAMIC_PORT, false).count() < PORTS {
-                // The port belongs to the command's side too.
-                one.put_number_once(Number::FTP_DYNAMIC_PORT, false, place.port.into());
-                one.put_number_once(Number::FTP_DYNAMIC_PORT, true, place.port.into());
-            } else {
-                is_left_out = true;
-            }
-            to.change(id, true);
-            self.announce((self.server, place.port), Transfer::default());
-        }
-        if is_left_out {
-            to.given_up += 1;
-            to.unseen = true;
-        }
-        // Replies that begin with 1 are preliminary.
-        if reply.is_last && reply.code.is_some_and(|code| code >= 200) {
-            self.commands = self.commands.saturating_sub(1);
-            to.complete(id, false);
-        } else {
-            to.change(id, false);
-        }
+        self.kept.bytes()
     }
 }
 
@@ -208,57 +207,27 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn another_host_for_the_data() {
-        let client = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 2));
-        let check = |line: &str, expected: bool| {
-            let (mut stream, mut to) = (Stream::new(client, IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
-            stream.feed(format!("{line}\r\n").as_bytes(), true, false, &mut to);
-            let events = &to.last().unwrap().events;
-            assert_eq!(events.contains(&("ftp.bounce", true)), expected, "{line}");
-        };
-        check("PORT 1,1,1,2,232,157", false);
-        check("port 2,2,2,3,0,80", true);
-        check("EPRT |1|2.2.2.3|80|", true);
-        check("EPRT |1|1.1.1.2|80|", false);
-        check("PORT 2,2", false);
-        check("USER 2,2,2,3,0,80", false);
-    }
-
-    #[test]
     fn replies_of_one_command_are_bounded() {
         let place = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (mut stream, mut to) = (Stream::new(place, place), Transactions::default());
-        stream.feed(b"USER a\r\n", true, false, &mut to);
+        let mut feed = |side, bytes: &[u8], to: &mut Transactions| stream.feed(side, Run { bytes, time: 0 }, false, to);
+        feed(Side::Client, b"USER a\r\n", &mut to);
+        feed(Side::Server, b"230-a\r\n", &mut to);
         let bound = 2 * REPLY_BYTES;
         for _ in 0..500 {
-            stream.feed(&[b'\n'; 1400], false, false, &mut to);
+            feed(Side::Server, &[b'\n'; 1400], &mut to);
             assert!(to.kept_bytes() < bound, "{} bytes", to.kept_bytes());
             to.changed.clear();
         }
         assert_eq!((to.given_up, to.unseen), (0, false), "rules saw all replies");
-        stream.feed(&[b'\n'; 10_000], false, false, &mut to);
+        feed(Side::Server, &[b'\n'; 10_000], &mut to);
         assert!(to.kept_bytes() < bound && to.given_up > 0 && to.unseen);
         to.changed.clear();
         to.given_up = 0;
         for port in 0..100 {
-            stream.feed(format!("227 (1,1,1,1,9,{port})\r\n").as_bytes(), false, false, &mut to);
+            feed(Side::Server, format!("227-(1,1,1,1,9,{port})\r\n").as_bytes(), &mut to);
             assert!(to.last().unwrap().numbers(Number::FTP_DYNAMIC_PORT, true).count() <= PORTS);
         }
         assert_eq!(to.given_up, 100 - PORTS as u64);
-    }
-
-    #[test]
-    fn commands_beyond_those_that_are_usual() {
-        let (mut stream, mut to) =
-            (Stream::new(IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
-        let mut found = 0;
-        for _ in 0..=TRANSACTIONS + 1 {
-            stream.feed(b"NOOP\r\n", true, false, &mut to);
-            let id = to.changed.last().map_or(0, |changed| changed.0);
-            found += to.find(id).map_or(0, |one| one.events.len());
-            to.changed.clear();
-            to.sweep();
-        }
-        assert_eq!(found, 1);
     }
 }

@@ -39,8 +39,6 @@ const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'
 const CONTRADICTIONS: &[Contradiction] = &[
     bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
     shared("tls", &["tls.sni"], "the same"),
-    bundled("ftp", &["ftp.completion_code", "ftp.reply"], "rules have no transaction for the greeting"),
-    bundled("ftp", &["ftp.command", "ftp.command_data", "ftp.dynamic_port"], "rules skip the line behind a gap"),
     shared("sip", SIP_VALUES, "the filter reads SIP in streams whose other side is HTTP"),
     shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
     bundled(

@@ -7,6 +7,7 @@ use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_O
 use crate::parts::eve::NAME;
 use crate::parts::heard::escaped;
 use crate::rules::exchanges::Buffers;
+use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
 use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use base::limits::RULES_BODY_BYTES;
@@ -15,7 +16,7 @@ use filter::record::{FieldValue, list_push};
 use protocols::conversation::{About, Fact as _, Kind, Side};
 use protocols::quic::VERSION_2;
 use protocols::x509::Certificate;
-use protocols::{smtp, ssh};
+use protocols::{ftp, smtp, ssh};
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
@@ -391,9 +392,7 @@ const SIP_TEXTS: [(&str, Buffer); 7] = [
 ];
 
 fn ftp(row: &mut RowWriter, one: &Transaction) {
-    texts(row, one, &[("command", Buffer::FTP_COMMAND, true), ("command_data", Buffer::FTP_COMMAND_DATA, true)]);
-    list(row, "reply", one.all(Buffer::FTP_REPLY, false));
-    list(row, "completion_code", one.all(Buffer::FTP_COMPLETION_CODE, false));
+    facts(row, one, ftp::Fact::ALL, &FTP_BUFFERS);
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("dynamic_port", port);
     }

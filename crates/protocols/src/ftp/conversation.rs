@@ -1,0 +1,266 @@
+//! Both sides of a control connection of FTP. An exchange is a command and its reply, in the order of the commands; a reply
+//! that nothing asked for, as the greeting, is an exchange of its own.
+
+use super::{Fact, Place, command, extended_place, place};
+use crate::carry::Carried;
+use crate::conversation::{Ear, Fed, How, Id, Run, Side};
+use crate::reply;
+use crate::text_lines::TextLines;
+use base::limits::TEXT_LINE_BYTES;
+use std::net::IpAddr;
+
+/// Most bytes kept of one connection.
+pub const KEPT_BYTES: usize = 2 * TEXT_LINE_BYTES;
+
+/// Most commands that usually wait for a reply.
+const USUAL_COMMANDS: u64 = 1024;
+
+/// Reply code: TLS follows (RFC 4217).
+const TLS_FOLLOWS: u16 = 234;
+
+/// Verbs of commands. Behind a gap a line counts if it begins with one.
+const VERBS: &str = "ABOR ACCT ALLO APPE AUTH CDUP CLNT CWD DELE EPRT EPSV FEAT HELP LIST MDTM MKD MLSD MODE NLST NOOP \
+    OPTS PASS PASV PBSZ PORT PROT PWD QUIT REST RETR RMD RNFR RNTO SIZE STOR STRU SYST TYPE USER";
+
+/// A control connection.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    lines: [TextLines; 2],
+    /// It is FTP for sure.
+    is_confirmed: bool,
+    /// The rest is not FTP, or it is encrypted.
+    is_over: bool,
+    /// The client's address, if known.
+    client: Option<IpAddr>,
+    /// The first exchange without a whole reply, and the next new one.
+    oldest: u64,
+    next: u64,
+    /// The first exchange is a reply that nothing asked for.
+    is_unasked: bool,
+    /// The code of an unfinished reply of several lines.
+    open: Option<u16>,
+    /// Lines of the reply are missing, so the last line of another reply may end it.
+    has_gap: bool,
+}
+
+impl Conversation {
+    /// A connection that is FTP for sure. Otherwise the client's first command has to say so.
+    pub fn known(client: IpAddr) -> Conversation {
+        Conversation { is_confirmed: true, client: Some(client), ..Conversation::default() }
+    }
+
+    /// Reads the next bytes of a side.
+    pub fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+        if self.is_over || run.bytes.is_empty() {
+            return Fed::NotMine;
+        }
+        let (mut rest, mut whole) = (run.bytes, Vec::new());
+        let mut lines = std::mem::take(&mut self.lines[side.index()]);
+        lines.begin(rest, if side.is_client() { is_command } else { |line| reply::line(line).code.is_some() });
+        while !self.is_over
+            && let Some(line) = lines.next(&mut rest, &mut whole, kept)
+        {
+            match side {
+                Side::Client => self.command(line, ear),
+                Side::Server => self.reply(line, ear),
+            }
+        }
+        self.lines[side.index()] = lines;
+        if self.is_over {
+            self.lines.iter_mut().for_each(|lines| lines.clear(kept));
+        }
+        let says_so = || run.bytes.windows(3).any(|word| word.eq_ignore_ascii_case(b"FTP"));
+        let is_mine = !self.is_over && (self.is_confirmed || !side.is_client() && says_so());
+        if is_mine { Fed::Mine } else { Fed::NotMine }
+    }
+
+    /// Bytes of a side are missing. A client usually waits for a reply before its next command, so the server's next
+    /// reply belongs to the last command, and the earlier ones have none.
+    pub fn gap(&mut self, side: Side, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        self.lines[side.index()].lose(kept);
+        if side.is_client() || self.is_over {
+            return;
+        }
+        while self.next - self.oldest > 1 {
+            self.end_reply(How::Gap, ear);
+        }
+        self.has_gap = true;
+    }
+
+    /// Does the conversation pass over all later bytes?
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The connection has ended.
+    pub fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        while self.oldest < self.next {
+            self.end_reply(How::Cut, ear);
+        }
+        self.is_over = true;
+        self.lines.iter_mut().for_each(|lines| lines.clear(kept));
+    }
+
+    /// Takes any word as a command: the server decides which commands exist, and replies to each.
+    fn command(&mut self, line: &[u8], ear: &mut dyn Ear<Fact>) {
+        let (name, argument) = line.split_at(memchr::memchr(b' ', line).unwrap_or(line.len()));
+        let argument = argument.trim_ascii();
+        self.is_confirmed |= command(line).is_some_and(|command| command.may_be_first());
+        if !self.is_confirmed {
+            self.is_over = true;
+            return;
+        }
+        if name.is_empty() {
+            return;
+        }
+        if self.is_unasked {
+            // The greeting has ended, whatever it said.
+            self.end_reply(How::Cut, ear);
+        }
+        let id = Id { exchange: self.next, side: Side::Client };
+        self.next += 1;
+        ear.begin(id);
+        ear.fact(id, Fact::Command, name);
+        if !argument.is_empty() {
+            ear.fact(id, Fact::Argument, argument);
+        }
+        if line.len() >= TEXT_LINE_BYTES {
+            ear.odd(id, "ftp.request_command_too_long");
+        }
+        if self.next - self.oldest == USUAL_COMMANDS + 1 {
+            ear.odd(id, "ftp.too_many_transactions");
+        }
+        let is = |verb: &str| name.eq_ignore_ascii_case(verb.as_bytes());
+        let place = match () {
+            () if is("PORT") => place(argument),
+            () if is("EPRT") => extended_place(argument),
+            () => None,
+        };
+        if let Some(Place { address, port }) = place {
+            ear.number(id, Fact::DynamicPort, port.into());
+            // The client names another host for the data (RFC 2577, 2).
+            if address.is_some_and(|address| self.client.is_some_and(|client| address != client)) {
+                ear.odd(id, "ftp.bounce");
+            }
+        }
+        ear.end(id, How::Complete);
+    }
+
+    fn reply(&mut self, line: &[u8], ear: &mut dyn Ear<Fact>) {
+        let said = reply::line(line);
+        if said.code.is_none() && self.open.is_none() && (!self.is_confirmed || self.oldest == self.next) {
+            self.is_over = !self.is_confirmed;
+            return;
+        }
+        let id = Id { exchange: self.oldest, side: Side::Server };
+        if self.oldest == self.next {
+            self.next += 1;
+            self.is_unasked = true;
+            ear.begin(id);
+        }
+        ear.fact(id, Fact::Reply, said.text);
+        if said.code.is_some() {
+            ear.fact(id, Fact::Code, &line[..3]);
+        }
+        if line.len() >= TEXT_LINE_BYTES {
+            ear.odd(id, "ftp.response_command_too_long");
+        }
+        let place = match said.code.or(self.open) {
+            Some(227) => place(said.text),
+            Some(229) => extended_place(said.text),
+            _ => None,
+        };
+        if let Some(place) = place {
+            ear.number(id, Fact::DynamicPort, place.port.into());
+        }
+        let ends = |code: u16| said.is_last && self.open.is_none_or(|open| open == code || self.has_gap);
+        match said.code {
+            Some(code) if ends(code) => {
+                self.open = None;
+                // A code below 200 is preliminary: another reply follows.
+                if code >= 200 {
+                    self.end_reply(How::Complete, ear);
+                    self.is_over = code == TLS_FOLLOWS;
+                }
+            }
+            code => self.open = self.open.or(code),
+        }
+    }
+
+    fn end_reply(&mut self, how: How, ear: &mut dyn Ear<Fact>) {
+        ear.end(Id { exchange: self.oldest, side: Side::Server }, how);
+        self.oldest += 1;
+        (self.open, self.has_gap, self.is_unasked) = (None, false, false);
+    }
+}
+
+fn is_command(line: &[u8]) -> bool {
+    let verb = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    VERBS.split(' ').any(|known| verb.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::heard::Heard;
+
+    fn talk(runs: &[&str]) -> Vec<String> {
+        let (mut conversation, kept, mut ear) =
+            (Conversation::known([1, 1, 1, 2].into()), Carried::new(KEPT_BYTES), Heard::default());
+        for run in runs {
+            let (side, text) = run.split_at(1);
+            let bytes = text.replace('\n', "\r\n").into_bytes();
+            let run = Run { bytes: &bytes, time: 0 };
+            match side {
+                "c" => conversation.gap(Side::Client, &kept, &mut ear),
+                "s" => conversation.gap(Side::Server, &kept, &mut ear),
+                side => _ = conversation.feed(Side::to_server(side == "C"), run, &kept, &mut ear),
+            }
+        }
+        conversation.end(&kept, &mut ear);
+        assert_eq!(kept.bytes(), 0);
+        ear.said
+    }
+
+    /// See docs/decisions/protocols.md.
+    #[test]
+    fn where_record_and_alert_disagreed() {
+        let check = |runs: &[&str], expected: &[&str]| assert_eq!(talk(runs), expected, "{runs:?}");
+        let hello = ["Reply=hi", "Code=220", "Complete"];
+        check(&["S220 hi\n"], &hello);
+        // Replies come in the order of the commands.
+        let both = ["Command=A", "Complete", "Command=B", "Complete", "Reply=a", "Code=200", "Complete"];
+        check(&["CA\nB\n", "S200 a\n"], &[&both[..], &["Cut"]].concat());
+        check(&["CA\nB\n", "s", "S200 a\n"], &[&both[..4], &["Gap"], &both[4..]].concat());
+        // Any word is a command, and has a reply. An empty line is none.
+        check(&["CX-1 y\n\n"], &["Command=X-1", "Argument=y", "Complete", "Cut"]);
+        // A line within a reply says a code only if it has one, and ends the reply only with the first one's.
+        let lines = ["Reply=a", "Code=200", "Reply= b", "Reply=c", "Code=300", "Reply=d", "Code=200", "Complete"];
+        check(&["S200-a\n b\n300 c\n200 d\n"], &lines);
+        // Behind 234 all is encrypted.
+        check(&["S234 go\n", "CUSER x\n"], &["Reply=go", "Code=234", "Complete"]);
+        // The first line behind a gap.
+        check(&["CUS", "c", "CPASS x\n"], &["Command=PASS", "Argument=x", "Complete", "Cut"]);
+        check(&["CUS", "c", "Cbob\n"], &[]);
+    }
+
+    #[test]
+    fn another_host_for_the_data() {
+        let check = |line: &str, expected: bool| {
+            let said = talk(&[&format!("C{line}\n")]);
+            assert_eq!(said.contains(&"ftp.bounce".to_string()), expected, "{line}");
+        };
+        check("PORT 1,1,1,2,232,157", false);
+        check("port 2,2,2,3,0,80", true);
+        check("EPRT |1|2.2.2.3|80|", true);
+        check("EPRT |1|1.1.1.2|80|", false);
+        check("PORT 2,2", false);
+        check("USER 2,2,2,3,0,80", false);
+    }
+
+    #[test]
+    fn commands_beyond_those_that_are_usual() {
+        let said = talk(&vec!["CNOOP\n"; USUAL_COMMANDS as usize + 2]);
+        assert_eq!(said.iter().filter(|said| *said == "ftp.too_many_transactions").count(), 1);
+    }
+}
