@@ -12,6 +12,7 @@
 //! - [`network`] — namespaces with a pair of devices between them, removed after the test.
 //! - [`link`] — a link between two devices that delays and loses frames.
 //! - [`script`] — scripted TCP exchanges, for any TCP.
+//! - [`shared`] — captures and rules with the results of other programs.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod packets;
 pub mod process;
 pub mod random;
 pub mod script;
+pub mod shared;
 pub mod space;
 
 pub use chain::{Chain, Outcome};

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
-use testkit::{Chain, Outcome};
+use testkit::{Chain, Outcome, shared};
 
 /// The number of directions by length and hash.
 type Directions = BTreeMap<(u64, String), i64>;
@@ -94,7 +94,7 @@ fn differences(name: &str, outcome: &Outcome, expectation: &Value) -> Vec<String
 
 #[test]
 fn streams_are_those_the_peers_found() {
-    let Some(folder) = shared_captures::folder() else { return };
+    let folder = shared::data();
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for path in shared_captures::sorted(&folder.join("expected")) {
         let name = path.file_stem().expect("a name").to_str().expect("in UTF-8");
@@ -108,7 +108,7 @@ fn streams_are_those_the_peers_found() {
         wrong
             .extend(differences(name, &outcome, &expectation).iter().map(|difference| format!("{name}: {difference}")));
     }
-    assert!(compared > 80, "only {compared} captures with streams");
+    assert!(compared > shared::part(80), "only {compared} captures with streams");
     assert!(wrong.is_empty(), "of {compared} captures:\n{}", wrong.join("\n"));
 }
 

@@ -10,9 +10,13 @@ use program::{Compile, Frame, Interpreter, cbpf, from_cbpf, to_cbpf};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-fn shared() -> PathBuf {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from)
+/// The folder of the shared captures, and the least number of expressions that pass packets there. Where it is absent,
+/// that of the part which is bundled (`testkit::shared`, which builds on this crate).
+fn shared() -> (PathBuf, usize) {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let beside = || crates.join("../../shared");
+    let whole = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
+    if whole.join("expected").is_dir() { (whole, 1000) } else { (crates.join("testkit/data"), 100) }
 }
 
 /// A classic capture file, as far as this test needs it.
@@ -70,11 +74,7 @@ fn counts(code: &[cbpf::Instruction], frames: &[Frame<'_>]) -> [usize; 3] {
 
 #[test]
 fn as_many_packets_as_tcpdump() {
-    let data = shared().join("data");
-    let Ok(folder) = std::fs::read_dir(data.join("expected")) else {
-        eprintln!("skipped: no expectations in {}; set STREAMLINE_SHARED", data.display());
-        return;
-    };
+    let (data, least) = shared();
     let library = match Libpcap::load() {
         Ok(library) => library,
         Err(error) => {
@@ -84,7 +84,7 @@ fn as_many_packets_as_tcpdump() {
     };
     let mut wrong = Vec::new();
     let (mut captures, mut compared, mut hits, mut refused) = (0, 0, 0, 0);
-    for entry in folder {
+    for entry in std::fs::read_dir(data.join("expected")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let Ok(file) = std::fs::read(data.join("captures").join(&name)) else {
@@ -121,5 +121,5 @@ fn as_many_packets_as_tcpdump() {
         "{captures} captures, {compared} expressions compared, {hits} with hits, {refused} refused as by tcpdump"
     );
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(hits > 1000, "the captures are there, so there is something to compare");
+    assert!(hits > least, "the captures are there, so there is something to compare");
 }

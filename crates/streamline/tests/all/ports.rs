@@ -62,11 +62,10 @@ impl Tally {
     }
 }
 
-/// Captures in the bundled folder, and in the shared one if it is there.
+/// Captures in the folder for users, and the shared ones.
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let shared = std::env::var_os("STREAMLINE_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
-    let folders = [root.join("captures"), shared.join("data/captures")];
+    let folders = [root.join("captures"), testkit::shared::data().join("captures")];
     let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| {

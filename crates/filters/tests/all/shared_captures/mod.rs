@@ -1,17 +1,14 @@
 //! Finds the shared captures.
 
 use std::path::{Path, PathBuf};
+use testkit::shared;
 
-/// The folder with `captures` and `expected` in it: `STREAMLINE_SHARED`, or `shared` beside the workspace. Reports on
-/// standard error if it does not exist.
+/// The folder of the whole collection. Reports on standard error if it does not exist.
 pub fn folder() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let folder = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
-    if folder.is_dir() {
-        return Some(folder);
+    if !shared::is_whole() {
+        eprintln!("skipped: the shared captures are not here; set STREAMLINE_SHARED to their folder");
     }
-    eprintln!("skipped: no captures in {}; set STREAMLINE_SHARED to their folder", folder.display());
-    None
+    shared::is_whole().then(shared::data)
 }
 
 /// Connections with the same addresses and ports in different VLANs or tunnels count as one, as in the programs that

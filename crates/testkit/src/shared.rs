@@ -1,0 +1,26 @@
+//! Captures and rules with the results of other programs: `captures`, `expected` and `rules` in one folder.
+
+use std::path::{Path, PathBuf};
+
+/// The folder of the whole collection: `data` in `STREAMLINE_SHARED`, or in `shared` beside the workspace. Where it is
+/// absent, that of the part which is bundled.
+pub fn data() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let whole = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
+    if whole.join("expected").is_dir() { whole } else { bundled() }
+}
+
+/// The folder of the part that is bundled.
+pub fn bundled() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+/// Is [`data`] the whole collection?
+pub fn is_whole() -> bool {
+    data() != bundled()
+}
+
+/// At least this many of `count` things of the whole collection are in [`data`].
+pub fn part(count: usize) -> usize {
+    if is_whole() { count } else { count / 20 }
+}
