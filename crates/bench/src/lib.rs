@@ -20,6 +20,8 @@ pub mod floors;
 pub mod flows;
 pub mod in_process;
 pub mod inspection;
+#[cfg(test)]
+mod instructions;
 pub mod machine;
 pub mod measure;
 pub mod memory;

@@ -1,5 +1,5 @@
-//! Lets a test make chosen calls of bpf(2) fail. Only in builds with the feature `faults`, which no shipped crate
-//! enables. `CRASH.md` says which properties are tested with it.
+//! Lets a test make chosen calls of bpf(2) fail. Only in builds with assertions for debugging, which are not
+//! shipped. `CRASH.md` says which properties are tested with it.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

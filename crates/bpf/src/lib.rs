@@ -4,7 +4,7 @@
 //! - here: maps, programs, test runs and links, and errors that name the instruction the verifier refused.
 //! - [`inventory`]: the kernel's programs, maps and links of all processes.
 
-#[cfg(feature = "faults")]
+#[cfg(debug_assertions)]
 pub mod faults;
 pub mod inventory;
 
@@ -106,7 +106,7 @@ impl std::fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
-    #[cfg(feature = "faults")]
+    #[cfg(debug_assertions)]
     crate::faults::step(command)?;
     // SAFETY: `attr` is one of the structures below or in `inventory`. They begin as `union bpf_attr` does for their
     // command, and the size is passed along. Addresses in them point to memory that lives during the call.

@@ -35,7 +35,7 @@ pub mod sys;
 mod trial;
 mod wire;
 
-#[cfg(feature = "faults")]
+#[cfg(debug_assertions)]
 pub use bpf::faults;
 pub use bpf::inventory;
 pub use capture_program::{CaptureProgram, Expression, Way};

@@ -1,6 +1,8 @@
 //! A kernel that refuses: each call made while a capture is opened or its readers change fails in turn. The failure is
 //! reported, or the work is done in another way. The failed attempt leaves no objects behind, and other readers lose no
-//! packets. This is one test in a build of its own, since calls fail for the whole process.
+//! packets. This is one test in a program of its own, since calls fail for the whole process; and only calls of a debug build.
+
+#![cfg(debug_assertions)]
 
 use capture::reader::Found;
 use capture::{Attachment, By, CaptureError, CaptureReader, CaptureRegistry, CaptureRequest};

@@ -1,13 +1,15 @@
 //! Instructions a packet of each stage of `pcap | decap | tcp | http | eve`, against `tests/instructions.golden`: 3 % more and
 //! this fails. Less is told.
 //!
-//!     cargo test --release -p bench --test instructions
+//!     cargo test --release -p bench --lib instructions
+//!
+//! Tests of the library, since cargo builds the program for a test in a file of its own.
 //!
 //! Packets are those of web traffic: most are full, one body in four is coded with gzip. What a run takes anyway is no packet's:
 //! a capture is read, and one twice as long.
 
-use bench::captures::{Capture, Store};
-use bench::in_process;
+use crate::captures::{Capture, Store};
+use crate::in_process;
 use std::path::Path;
 use testkit::instructions::{can_be_counted, check, of_test};
 
@@ -44,7 +46,7 @@ fn instructions_a_packet_and_stage_stay() {
     let of_packet = |request: &str| {
         let count = |capture: &Capture| {
             let path = format!("\"{}\"", capture.path.display());
-            of_test("counted_run", RUN, &request.replacen('F', &path, 1))
+            of_test("instructions::counted_run", RUN, &request.replacen('F', &path, 1))
         };
         (count(&captures[1]) - count(&captures[0])) as f64 / (captures[1].frames - captures[0].frames) as f64
     };
