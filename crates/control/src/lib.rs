@@ -40,8 +40,8 @@ pub mod transaction;
 pub use graph::Graph;
 pub use place::Design;
 pub use registry::Registry;
-pub use space::{Before, Offer, Space, StepError};
-pub use transaction::carry_out;
+pub use space::{Before, Offer, StepError};
+pub use transaction::Transaction;
 
 use request::{Diagnostic, Text};
 

@@ -1,18 +1,19 @@
 //! Placement: puts each node into the lowest space that may run it and offers to, never below the nodes before it.
-//! Within one sort of space the cheapest wins. If it turns out that a space cannot run a node, the caller places the
-//! graph again with that refusal. [`check`] is for the plan as a whole.
+//! Within one sort of space the cheapest wins. [`Placing`] calls no space: its caller says what the spaces offer. If it
+//! turns out that a space cannot run a node, the caller places the graph again with that refusal.
 //!
-//! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and the origin of each node.
+//! In: a checked [`Graph`], and offers of the spaces present. Out: the parts of a [`Design`]: the plan, and the origin of
+//! each node. [`check`] is for the plan as a whole.
 
 use crate::branches;
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
 use crate::isolate::groups;
-use crate::space::{Before, Offer, Space, level};
+use crate::space::{Before, Offer, level};
 use base::limits::THREADS;
 use engine::{Cost, Edge, How, Node, NodeId, Plan, Stages};
 use filter::{ClassUse, Kind, Params, Spaces};
 use request::{Diagnostic, Span};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// A plan, with notes for people about each node.
 #[derive(Clone, Debug)]
@@ -47,12 +48,6 @@ pub struct Site {
 #[derive(Clone, Debug, Default)]
 pub struct Refused(pub BTreeMap<(NodeId, String), String>);
 
-/// Places a graph.
-pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) -> Result<Design, Diagnostic> {
-    let (plan, sites) = place_one_by_one(&graph, spaces, refused)?;
-    Ok(Design { plan, sites, graph })
-}
-
 /// Checks a placed design as a whole: its stages, its processes, and the branches on its threads.
 pub fn check(design: &Design) -> Result<(), Diagnostic> {
     let stages = Stages::of(&design.plan);
@@ -72,38 +67,74 @@ pub fn check(design: &Design) -> Result<(), Diagnostic> {
     branches::check(design, &stages)
 }
 
-/// Places the nodes one by one; the nodes before each are known.
-fn place_one_by_one(
-    graph: &Graph,
-    spaces: &[Box<dyn Space + '_>],
-    refused: &Refused,
-) -> Result<(Plan, Vec<Site>), Diagnostic> {
-    let sorted =
-        graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
-    let mut levels: HashMap<NodeId, u8> = HashMap::new();
-    let mut plan = crate::settings::plan(&graph.settings);
-    let mut sites = Vec::new();
-    let mut places: HashMap<NodeId, NodeId> = HashMap::new();
-    let mut chains: HashMap<NodeId, (&str, BTreeSet<NodeId>)> = HashMap::new();
-    for id in sorted {
-        let vertex = graph.node(id);
-        let floor = graph.arrows_to(id).filter_map(|arrow| levels.get(&arrow.from).copied()).max().unwrap_or(0);
-        let calls = calls(&vertex.task);
-        let chain_in = |space: &str| -> BTreeSet<NodeId> {
-            let above = graph.arrows_to(id).filter_map(|arrow| chains.get(&arrow.from));
-            above.filter(|(known, _)| *known == space).flat_map(|(_, chain)| chain.iter().copied()).collect()
-        };
-        let before = |space: &str| -> Vec<Before<'_>> {
-            chain_in(space).into_iter().flat_map(|id| self::calls(&graph.node(id).task)).collect()
-        };
-        let how = if let Task::Filter(call) = &vertex.task { call.how } else { How::default() };
-        let (space, why) = choose(&calls, (id, floor, how), spaces, refused, &before).map_err(|why| {
+/// A graph whose nodes are placed one by one. For each, the caller says what the spaces offer.
+pub struct Placing<'a> {
+    graph: &'a Graph,
+    spaces: &'a [(&'a str, Spaces)],
+    refused: &'a Refused,
+    /// The nodes that are not placed yet.
+    left: VecDeque<NodeId>,
+    levels: HashMap<NodeId, u8>,
+    /// For each node: the position of its space, and all nodes on its way that are there too.
+    chains: HashMap<NodeId, (usize, BTreeSet<NodeId>)>,
+    /// Where it is in the plan.
+    places: HashMap<NodeId, NodeId>,
+    plan: Plan,
+    sites: Vec<Site>,
+}
+
+/// A node to be placed.
+pub struct Asked<'a> {
+    /// The filter, or all filters of a selection.
+    pub calls: Vec<Before<'a>>,
+    /// For each space: the filters before it that run there.
+    pub before: Vec<Vec<Before<'a>>>,
+}
+
+/// The offer of a space to run all filters of a node. The error says why it makes none; `None` if people would not
+/// expect one.
+pub type Offered = Result<Option<Offer>, String>;
+
+impl<'a> Placing<'a> {
+    /// Begins to place a graph. `spaces` are their names and sorts.
+    pub fn new(
+        graph: &'a Graph,
+        spaces: &'a [(&'a str, Spaces)],
+        refused: &'a Refused,
+    ) -> Result<Placing<'a>, Diagnostic> {
+        let sorted =
+            graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
+        let plan = crate::settings::plan(&graph.settings);
+        let (levels, chains, places) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Ok(Placing { graph, spaces, refused, left: sorted.into(), levels, chains, places, plan, sites: Vec::new() })
+    }
+
+    /// The node that is placed next; the nodes before it are placed. `None`: all are.
+    pub fn next(&self) -> Option<Asked<'a>> {
+        let id = *self.left.front()?;
+        let calls_of = |id: NodeId| calls(&self.graph.node(id).task);
+        let before = |space| self.chain(id, space).into_iter().flat_map(calls_of).collect();
+        Some(Asked { calls: calls_of(id), before: (0..self.spaces.len()).map(before).collect() })
+    }
+
+    /// The nodes before a node that run in this space, without gaps.
+    fn chain(&self, id: NodeId, space: usize) -> BTreeSet<NodeId> {
+        let above = self.graph.arrows_to(id).filter_map(|arrow| self.chains.get(&arrow.from));
+        above.filter(|(known, _)| *known == space).flat_map(|(_, chain)| chain.iter().copied()).collect()
+    }
+
+    /// Places the next node by the offer of each space.
+    pub fn put(&mut self, offers: &[Offered]) -> Result<(), Diagnostic> {
+        let Some(id) = self.left.pop_front() else { return Ok(()) };
+        let vertex = self.graph.node(id);
+        let floor = self.graph.arrows_to(id).filter_map(|arrow| self.levels.get(&arrow.from).copied()).max();
+        let (at, why) = self.choose(id, floor.unwrap_or(0), offers).map_err(|why| {
             Diagnostic::new(format!("no space here can run `{}`", vertex.label()), vertex.span).with_help(why)
         })?;
-        levels.insert(id, level(space.sort()));
-        let mut chain = chain_in(space.name());
+        self.levels.insert(id, level(self.spaces[at].1));
+        let mut chain = self.chain(id, at);
         chain.insert(id);
-        chains.insert(id, (space.name(), chain));
+        self.chains.insert(id, (at, chain));
         let note = match &vertex.task {
             Task::Filter(Call { kind, params, .. }) => kind.note.and_then(|note| note(params)),
             _ => None,
@@ -116,13 +147,14 @@ fn place_one_by_one(
             notes: vertex.notes.iter().cloned().chain(note.clone()).collect(),
             vertex: id,
         };
+        let Placing { plan, sites, spaces, .. } = self;
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>, how: How| {
-            let (space, input) = (space.name().to_string(), vertex.input);
+            let (space, input) = (spaces[at].0.to_string(), vertex.input);
             plan.nodes.push(Node { label, task, space, input, how, edges: Vec::new() });
             sites.push(site(param_spans));
             NodeId((plan.nodes.len() - 1) as u32)
         };
-        let at = match &vertex.task {
+        let place = match &vertex.task {
             Task::Filter(Call { kind, params, param_spans, how }) => {
                 let task = engine::Task::Filter { kind, params: params.clone() };
                 push(vertex.label(), task, param_spans.clone(), How { cost: known_cost(kind, params), ..*how })
@@ -135,14 +167,71 @@ fn place_one_by_one(
                 push(vertex.label(), engine::Task::Choose(choice), Vec::new(), How::default())
             }
         };
-        places.insert(id, at);
+        self.places.insert(id, place);
+        Ok(())
     }
-    for arrow in &graph.arrows {
-        let Arrow { ref select, cut, rejected, .. } = *arrow;
-        let edge = Edge { to: places[&arrow.to], select: select.clone(), cut, rejected };
-        plan.nodes[places[&arrow.from].index()].edges.push(edge);
+
+    /// The plan of all placed nodes, and the notes about each.
+    pub fn done(mut self) -> (Plan, Vec<Site>) {
+        for arrow in &self.graph.arrows {
+            let Arrow { ref select, cut, rejected, .. } = *arrow;
+            let edge = Edge { to: self.places[&arrow.to], select: select.clone(), cut, rejected };
+            self.plan.nodes[self.places[&arrow.from].index()].edges.push(edge);
+        }
+        (self.plan, self.sites)
     }
-    Ok((plan, sites))
+
+    /// Gives the space for a node and the reason. The error lists why each space will not do.
+    fn choose(&self, id: NodeId, floor: u8, offers: &[Offered]) -> Result<(usize, String), String> {
+        let task = &self.graph.node(id).task;
+        let (calls, how) = (calls(task), if let Task::Filter(call) = task { call.how } else { How::default() });
+        let mut best: Option<(u8, u32, usize)> = None;
+        // `objections` is for an error when no space can run the node. `surprises` has only spaces that people would
+        // expect to run it.
+        let (mut objections, mut surprises) = (Vec::new(), Vec::new());
+        for (at, ((name, sort), offered)) in self.spaces.iter().zip(offers).enumerate() {
+            let objection = |why: &str| format!("{name}: {why}");
+            if let Some((kind, _)) = calls.iter().find(|(kind, _)| !kind.spaces.has(*sort)) {
+                objections.push(objection(&format!("`{}` may not run there", kind.name)));
+                continue;
+            }
+            if how.isolate && *sort != Spaces::APP {
+                objections.push(objection("`isolate=` is for a process of its own"));
+                continue;
+            }
+            if how.spread > 1 && *sort != Spaces::APP {
+                objections.push(objection("`spread=` is for threads of this process"));
+                continue;
+            }
+            if level(*sort) < floor {
+                objections.push(objection("lies below what comes before"));
+                continue;
+            }
+            let refused = self.refused.0.get(&(id, name.to_string()));
+            match refused.map_or(offered.as_ref(), |why| Err(why)) {
+                Ok(None) => {}
+                Err(why) => {
+                    objections.push(objection(why));
+                    surprises.push((level(*sort), objection(why)));
+                }
+                Ok(Some(offer)) => {
+                    if best.is_none_or(|(level_of, cost, _)| (level(*sort), offer.cost) < (level_of, cost)) {
+                        best = Some((level(*sort), offer.cost, at));
+                    }
+                }
+            }
+        }
+        let Some((level, _, at)) = best else { return Err(objections.join("; ")) };
+        let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
+        let why = if app_only { "touches files or the terminal" } else { "runs as early as possible" };
+        // People only expect spaces below the chosen one.
+        surprises.retain(|(below, _)| *below < level);
+        if surprises.is_empty() {
+            return Ok((at, why.into()));
+        }
+        let surprises: Vec<String> = surprises.into_iter().map(|(_, why)| why).collect();
+        Ok((at, format!("{why} ({})", surprises.join("; "))))
+    }
 }
 
 /// The cost that a kind declares for a filter with these parameters. `None`: it declares none.
@@ -160,71 +249,6 @@ fn calls(task: &Task) -> Vec<Before<'_>> {
             calls
         }
     }
-}
-
-/// Gives the space for a node and the reason. The error lists why each space will not do.
-fn choose<'a, 'b>(
-    calls: &[Before<'_>],
-    (id, floor, how): (NodeId, u8, How),
-    spaces: &'a [Box<dyn Space + '_>],
-    refused: &Refused,
-    before: &dyn Fn(&str) -> Vec<Before<'b>>,
-) -> Result<(&'a dyn Space, String), String> {
-    let mut best: Option<(u8, u32, &dyn Space)> = None;
-    // `objections` is for an error when no space can run the node. `surprises` has only spaces that people would expect
-    // to run it.
-    let (mut objections, mut surprises) = (Vec::new(), Vec::new());
-    for space in spaces {
-        let space = space.as_ref();
-        let objection = |why: &str| format!("{}: {why}", space.name());
-        if let Some((kind, _)) = calls.iter().find(|(kind, _)| !kind.spaces.has(space.sort())) {
-            objections.push(objection(&format!("`{}` may not run there", kind.name)));
-            continue;
-        }
-        if how.isolate && space.sort() != Spaces::APP {
-            objections.push(objection("`isolate=` is for a process of its own"));
-            continue;
-        }
-        if how.spread > 1 && space.sort() != Spaces::APP {
-            objections.push(objection("`spread=` is for threads of this process"));
-            continue;
-        }
-        if level(space.sort()) < floor {
-            objections.push(objection("lies below what comes before"));
-            continue;
-        }
-        if let Some(why) = refused.0.get(&(id, space.name().to_string())) {
-            objections.push(objection(why));
-            surprises.push((level(space.sort()), objection(why)));
-            continue;
-        }
-        let before = before(space.name());
-        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params, &before));
-        match offers.collect::<Result<Option<Vec<Offer>>, String>>() {
-            Ok(None) => {}
-            Err(why) => {
-                objections.push(objection(&why));
-                surprises.push((level(space.sort()), objection(&why)));
-            }
-            Ok(Some(offers)) => {
-                let rank = (level(space.sort()), offers.iter().map(|offer| offer.cost).sum());
-                if best.is_none_or(|(level, cost, _)| rank < (level, cost)) {
-                    best = Some((rank.0, rank.1, space));
-                }
-            }
-        }
-    }
-    let Some((at, _, space)) = best else { return Err(objections.join("; ")) };
-    let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
-    let mut why =
-        if app_only { "touches files or the terminal".to_string() } else { "runs as early as possible".to_string() };
-    // People only expect spaces below the chosen one.
-    surprises.retain(|(level, _)| *level < at);
-    if !surprises.is_empty() {
-        let surprises: Vec<String> = surprises.into_iter().map(|(_, why)| why).collect();
-        why = format!("{why} ({})", surprises.join("; "));
-    }
-    Ok((space, why))
 }
 
 /// A choice in the engine's form. If its operands set a class, the class of its blocks is kept anyway.

@@ -1,19 +1,21 @@
 //! Carries a design out: prepares every node, connects every edge, and activates from the sinks up; all or nothing.
 //!
 //! Each step knows its undo. When a step fails, the earlier ones are undone in the opposite order. If a space refuses a
-//! node that it had offered to run, the caller decides again from the top.
+//! node that it had offered to run, the caller decides again from the top. A [`Transaction`] calls no space: its caller
+//! does, and tells how that went.
 //!
 //! A change is data: if a plan replaces a running one, the steps are those for wanted minus running. They leave running
 //! nodes alone. The caller switches between the plans after the last step, and only then retires the rest of the
 //! running plan. From there on no step can fail.
 
-use crate::difference::{self, Difference, Kept, operands};
+use crate::difference::{self, Difference, operands};
 use crate::outputs;
 use crate::place::Design;
-use crate::space::{Space, StepError};
+use crate::space::StepError;
 use engine::{Edge, NodeId};
 use filter::ParamError;
 use request::{Diagnostic, Span};
+use std::collections::VecDeque;
 
 /// Why a design could not be carried out. All its steps were undone.
 #[derive(Clone, Debug)]
@@ -27,11 +29,27 @@ pub enum CarryError {
 /// Begins the reason when a space did not run a node that it had offered to run.
 pub const REFUSED: &str = "refused when asked to prepare it: ";
 
+/// A step for a node or an edge of a plan.
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
+    /// Makes a node ready: opens, compiles and reserves all it needs.
     Prepare(NodeId),
+    /// Connects an edge that leaves or reaches a node of the space.
     Connect(NodeId, Edge),
+    /// Starts a node: from now on it may get blocks.
     Activate(NodeId),
+}
+
+/// What a space is asked to do next.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// The node takes the place of the second one, which is of the running plan. If the space agrees, that one goes on
+    /// as it is: it is neither prepared nor activated, and undoing its preparation does not touch it.
+    Keep(NodeId, NodeId),
+    /// To carry out a step.
+    Carry(Step),
+    /// To undo a step, which cannot fail.
+    Undo(Step),
 }
 
 /// Why a design could not be carried out as it is. All its steps were undone.
@@ -43,122 +61,120 @@ pub enum Failed {
     Error(CarryError),
 }
 
-/// Carries out a design. If it is to replace a running one, nodes that go on are left as they are; gives which these
-/// are. On failure the running design is unchanged, and all steps of the new one are undone.
-pub fn carry_out(
-    design: &Design,
-    running: Option<&Design>,
-    spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Difference, Failed> {
-    // Which nodes go on depends on where nodes are placed.
-    let difference = match running {
-        Some(running) => difference::compare(design, running),
-        None => Difference { kept: vec![None; design.plan.nodes.len()], restarts: Vec::new() },
-    };
-    let conflict = running.and_then(|running| outputs::conflict(design, running, &difference.kept));
-    match attempt(design, &difference.kept, conflict, spaces) {
-        Ok(()) => Ok(difference),
-        Err((node, StepError { refused: true, error })) => {
-            Err(Failed::Refused(node, format!("{REFUSED}{}", error.message)))
+/// A design that is carried out: gives one order after the other, and is told how each went.
+///
+/// If it is to replace a running design, nodes that go on are left as they are. On failure the running design is
+/// unchanged, and all steps of the new one are undone.
+pub struct Transaction<'a> {
+    design: &'a Design,
+    difference: Difference,
+    /// A node that writes where the running design still writes.
+    conflict: Option<(NodeId, ParamError)>,
+    /// Nodes that may go on, and are not asked about yet.
+    keeps: VecDeque<(NodeId, NodeId)>,
+    goes_on: Vec<bool>,
+    /// All steps, each for the node whose space carries it out. Empty while nodes are kept.
+    steps: Vec<(NodeId, Step)>,
+    done: usize,
+    failed: Option<Failed>,
+}
+
+impl<'a> Transaction<'a> {
+    /// Begins to carry out a design. `running`: the design that it is to replace.
+    pub fn new(design: &'a Design, running: Option<&Design>) -> Transaction<'a> {
+        // Which nodes go on depends on where nodes are placed.
+        let count = design.plan.nodes.len();
+        let difference = match running {
+            Some(running) => difference::compare(design, running),
+            None => Difference { kept: vec![None; count], restarts: Vec::new() },
+        };
+        let conflict = running.and_then(|running| outputs::conflict(design, running, &difference.kept));
+        let kept = difference.kept.iter().enumerate();
+        let keeps = kept.filter_map(|(index, running)| Some((NodeId(index as u32), (*running)?))).collect();
+        let (goes_on, steps) = (vec![false; count], Vec::new());
+        Transaction { design, difference, conflict, keeps, goes_on, steps, done: 0, failed: None }
+    }
+
+    /// The next order, and the name of the space that it is for. `None`: the transaction has ended.
+    pub fn next(&mut self) -> Option<(&'a str, Order)> {
+        if let Some((id, running)) = self.keeps.front() {
+            return Some((self.space(*id), Order::Keep(*id, *running)));
         }
-        Err((node, StepError { error, .. })) => Err(Failed::Error(carry_error(design, node, error))),
+        if self.steps.is_empty() {
+            self.steps = steps(self.design, &self.goes_on);
+        }
+        if self.failed.is_none() {
+            let (id, step) = self.steps.get(self.done)?;
+            match (step, self.conflict.take()) {
+                (Step::Prepare(id), Some((at, error))) if *id == at => {
+                    let id = *id;
+                    self.fail(id, StepError { refused: false, error });
+                }
+                (_, conflict) => {
+                    self.conflict = conflict;
+                    return Some((self.space(*id), Order::Carry(step.clone())));
+                }
+            }
+        }
+        if self.done > 0 {
+            self.done -= 1;
+            let (id, step) = &self.steps[self.done];
+            return Some((self.space(*id), Order::Undo(step.clone())));
+        }
+        let kept = self.goes_on.iter().position(|goes_on| *goes_on)?;
+        self.goes_on[kept] = false;
+        let id = NodeId(kept as u32);
+        Some((self.space(id), Order::Undo(Step::Prepare(id))))
+    }
+
+    /// Tells how the order went: for [`Order::Keep`], whether the space agrees.
+    pub fn answer(&mut self, answer: Result<bool, StepError>) {
+        if let Some((id, _)) = self.keeps.pop_front() {
+            self.goes_on[id.index()] = answer == Ok(true);
+        } else if self.failed.is_none() {
+            match answer {
+                Ok(_) => self.done += 1,
+                Err(error) => self.fail(self.steps[self.done].0, error),
+            }
+        }
+    }
+
+    fn fail(&mut self, id: NodeId, StepError { refused, error }: StepError) {
+        self.failed = Some(match refused {
+            true => Failed::Refused(id, format!("{REFUSED}{}", error.message)),
+            false => Failed::Error(carry_error(self.design, id, error)),
+        });
+    }
+
+    fn space(&self, id: NodeId) -> &'a str {
+        &self.design.plan.nodes[id.index()].space
+    }
+
+    /// Which nodes go on, or why nothing was carried out.
+    pub fn end(self) -> Result<Difference, Failed> {
+        self.failed.map_or(Ok(self.difference), Err)
     }
 }
 
-/// The steps for nodes that do not go on. An edge between two nodes that go on exists already.
-fn steps(design: &Design, goes_on: &[bool]) -> Vec<Step> {
+/// The steps for nodes that do not go on, each for a node in whose space it is. An edge between two nodes that go on
+/// exists already. An edge between two spaces is a step for both, upstream first.
+fn steps(design: &Design, goes_on: &[bool]) -> Vec<(NodeId, Step)> {
     let nodes = || (0..design.plan.nodes.len()).map(|index| NodeId(index as u32));
     let begins = |id: &NodeId| !goes_on[id.index()];
-    let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge.clone())));
+    let space = |id: NodeId| &design.plan.nodes[id.index()].space;
+    let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge)));
     let edges = edges.filter(|(from, edge)| begins(from) || begins(&edge.to));
-    let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
+    let connect = edges.flat_map(|(from, edge)| {
+        let other = Some(edge.to).filter(|to| space(*to) != space(from));
+        std::iter::once(from).chain(other).map(move |id| (id, Step::Connect(from, edge.clone())))
+    });
     // Prepare ends last: an error in the request comes before an error about a place that it writes to.
     let operands = operands(design);
     let is_end = |id: &NodeId| design.plan.nodes[id.index()].edges.is_empty() && !operands[id.index()];
     let ordered = nodes().filter(|id| !is_end(id)).chain(nodes().filter(is_end));
-    let prepare = ordered.filter(begins).map(Step::Prepare);
+    let prepare = ordered.filter(begins).map(|id| (id, Step::Prepare(id)));
     // Nodes are in topological order, so sinks come first in reverse.
-    prepare.chain(connect).chain(nodes().rev().filter(begins).map(Step::Activate)).collect()
-}
-
-fn attempt(
-    design: &Design,
-    kept: &Kept,
-    conflict: Option<(NodeId, ParamError)>,
-    spaces: &mut [Box<dyn Space + '_>],
-) -> Result<(), (NodeId, StepError)> {
-    let going_on = kept.iter().enumerate().map(|(index, running)| {
-        let (id, Some(running)) = (NodeId(index as u32), running) else { return false };
-        spaces.iter_mut().any(|space| space.name() == design.plan.nodes[index].space && space.keep(id, *running))
-    });
-    let goes_on: Vec<bool> = going_on.collect();
-    let steps = steps(design, &goes_on);
-    for (index, step) in steps.iter().enumerate() {
-        let carried = match (step, &conflict) {
-            (Step::Prepare(id), Some((at, error))) if id == at => {
-                Err((*id, StepError { refused: false, error: error.clone() }))
-            }
-            _ => carry(step, design, spaces),
-        };
-        let Err((node, error)) = carried else { continue };
-        steps[..index].iter().rev().for_each(|done| undo(done, design, spaces));
-        for index in (0..goes_on.len()).filter(|index| goes_on[*index]) {
-            undo(&Step::Prepare(NodeId(index as u32)), design, spaces);
-        }
-        return Err((node, error));
-    }
-    Ok(())
-}
-
-/// The spaces of a step, by index; for an edge both ends' spaces, upstream first.
-fn concerned(step: &Step, design: &Design, spaces: &[Box<dyn Space + '_>]) -> Vec<(NodeId, usize)> {
-    let ids = match step {
-        Step::Prepare(id) | Step::Activate(id) => vec![*id],
-        Step::Connect(from, edge) => vec![*from, edge.to],
-    };
-    let mut found: Vec<(NodeId, usize)> = Vec::new();
-    for id in ids {
-        let name = &design.plan.nodes[id.index()].space;
-        let index = spaces.iter().position(|space| space.name() == name);
-        let index = index.expect("a design is placed in spaces that are here");
-        if found.iter().all(|(_, known)| *known != index) {
-            found.push((id, index));
-        }
-    }
-    found
-}
-
-fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, StepError)> {
-    let concerned = concerned(step, design, spaces);
-    for (done, (id, index)) in concerned.iter().enumerate() {
-        let space = &mut spaces[*index];
-        let outcome = match step {
-            Step::Prepare(id) => space.prepare(*id, &design.plan.nodes[id.index()]),
-            Step::Connect(from, edge) => space.connect(*from, edge, &design.plan),
-            Step::Activate(id) => space.activate(*id),
-        };
-        if let Err(error) = outcome {
-            for (_, index) in concerned[..done].iter().rev() {
-                undo_in(step, spaces[*index].as_mut());
-            }
-            return Err((*id, error));
-        }
-    }
-    Ok(())
-}
-
-fn undo(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
-    for (_, index) in concerned(step, design, spaces).into_iter().rev() {
-        undo_in(step, spaces[index].as_mut());
-    }
-}
-
-fn undo_in(step: &Step, space: &mut dyn Space) {
-    match step {
-        Step::Prepare(id) => space.discard(*id),
-        Step::Connect(from, edge) => space.disconnect(*from, edge),
-        Step::Activate(id) => space.deactivate(*id),
-    }
+    prepare.chain(connect).chain(nodes().rev().filter(begins).map(|id| (id, Step::Activate(id)))).collect()
 }
 
 /// The place of a node's parameter, or of the nearest node before it that has this parameter. The nodes of a space that

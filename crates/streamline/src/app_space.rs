@@ -3,12 +3,19 @@
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
 use crate::session::{Left, Opened};
-use control::{Before, Offer, Space, StepError};
+use crate::space::Space;
+use control::transaction::Step;
+use control::{Offer, StepError};
 use engine::profile::Meter;
-use engine::{Edge, Node, NodeId, Plan, Stages, Task, Worker};
+use engine::{NodeId, Plan, Stages, Task, Worker};
 use filter::run::Instance;
-use filter::{Env, Kind, ParamError, Params, Spaces};
+use filter::{Env, ParamError};
 use std::collections::BTreeMap;
+
+pub(crate) const NAME: &str = "app";
+
+/// Its offer for every kind, since each has an implementation here: a function call, a few nanoseconds a block.
+pub(crate) const OFFER: Offer = Offer { cost: 5 };
 
 pub(crate) enum Taken {
     /// A newly prepared instance. `None`: the node is a choice, and choices have no instance.
@@ -109,30 +116,8 @@ impl AppSpace {
 }
 
 impl Space for AppSpace {
-    fn name(&self) -> &str {
-        "app"
-    }
-
-    fn sort(&self) -> Spaces {
-        Spaces::APP
-    }
-
-    fn offer(&self, _kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
-        // Every kind has an implementation here: a function call, a few nanoseconds a block.
-        Ok(Some(Offer { cost: 5 }))
-    }
-
-    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
-        let instance = match &node.task {
-            Task::Filter { kind, params } => {
-                let env = Env { input: node.input, ..self.env.clone() };
-                let made = (kind.make)(params, &env);
-                Some(made.map_err(|error| StepError { refused: false, error })?)
-            }
-            Task::Choose(_) => None,
-        };
-        self.prepared.insert(id, instance);
-        Ok(())
+    fn name(&self) -> &'static str {
+        NAME
     }
 
     fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
@@ -140,26 +125,33 @@ impl Space for AppSpace {
         true
     }
 
-    fn discard(&mut self, id: NodeId) {
-        self.prepared.remove(&id);
-        self.kept.remove(&id);
-    }
-
-    fn connect(&mut self, _from: NodeId, _edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
-        self.edges += 1;
+    fn carry(&mut self, step: &Step, plan: &Plan) -> Result<(), StepError> {
+        match step {
+            Step::Prepare(id) => {
+                let node = &plan.nodes[id.index()];
+                let made = match &node.task {
+                    Task::Filter { kind, params } => {
+                        Some((kind.make)(params, &Env { input: node.input, ..self.env.clone() }))
+                    }
+                    Task::Choose(_) => None,
+                };
+                let instance = made.transpose().map_err(|error| StepError { refused: false, error })?;
+                self.prepared.insert(*id, instance);
+            }
+            Step::Connect(..) => self.edges += 1,
+            Step::Activate(_) => self.active += 1,
+        }
         Ok(())
     }
 
-    fn disconnect(&mut self, _from: NodeId, _edge: &Edge) {
-        self.edges -= 1;
-    }
-
-    fn activate(&mut self, _id: NodeId) -> Result<(), StepError> {
-        self.active += 1;
-        Ok(())
-    }
-
-    fn deactivate(&mut self, _id: NodeId) {
-        self.active -= 1;
+    fn undo(&mut self, step: &Step) {
+        match step {
+            Step::Prepare(id) => {
+                self.prepared.remove(id);
+                self.kept.remove(id);
+            }
+            Step::Connect(..) => self.edges -= 1,
+            Step::Activate(_) => self.active -= 1,
+        }
     }
 }

@@ -34,6 +34,7 @@ mod live;
 pub mod parser;
 pub mod running;
 pub mod session;
+mod space;
 pub mod stream;
 
 pub use base::atomic::StopFlag;

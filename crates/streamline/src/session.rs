@@ -27,7 +27,7 @@ use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
-use placing::Here;
+use placing::{Carried, Here};
 use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -369,7 +369,7 @@ impl Session {
         let devices: Arc<dyn Devices> = self.devices.clone();
         Here {
             app: AppSpace::new(self.env_of(graph)),
-            live: LiveSpaces::new(&devices, &self.env.compiler, self.push_down).beside(running).latency(latency(graph)),
+            live: LiveSpaces::new(&devices, &self.env.compiler).beside(running).latency(latency(graph)),
             shared,
             stay: BTreeSet::new(),
             known: Known::new(Arc::clone(&self.env.compiler), self.push_down, running),
@@ -456,12 +456,11 @@ impl Session {
     ) -> Result<Job, Error> {
         let asked = parser.is_some();
         let shared = parser.map(|parser| ParserSpace::new(Some(parser), self.nobody_to_share_with()));
-        let mut here = self.here(&graph, shared, &[]);
-        let (design, _) = here.carry_out(graph, None, &mut |design| {
+        let carried = self.here(&graph, shared, &[]).carry_out(graph, None, &mut |design| {
             tell(&self.costs, &mut design.plan);
             Ok(())
         })?;
-        let (mut app, mut left) = here.into_rest(&design.plan);
+        let Carried { design, mut app, rest: mut left, .. } = carried;
         change(&design, &mut app, &mut left);
         let away = isolate::carve(&design, &self.isolator, &mut left)?;
         app.give_away(&away, &design.plan);

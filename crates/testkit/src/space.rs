@@ -1,8 +1,10 @@
 //! A second space, which refuses or fails at any chosen step, and records what is left in it.
 
-use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId, Plan};
-use filter::{Kind, ParamError, Params, Spaces};
+use control::place::{Asked, Offered};
+use control::transaction::{Order, Step};
+use control::{Offer, StepError};
+use engine::{NodeId, Plan};
+use filter::{ParamError, Spaces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -82,71 +84,62 @@ impl FussySpace {
         contents.log.push(what);
         change(&mut contents);
     }
-}
 
-impl Space for FussySpace {
-    fn name(&self) -> &str {
-        self.name
+    /// Its name and its sort.
+    pub fn what(&self) -> (&'static str, Spaces) {
+        (self.name, self.sort)
     }
 
-    fn sort(&self) -> Spaces {
-        self.sort
-    }
-
-    fn offer(&self, kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
+    /// What it offers for a node.
+    pub fn offer(&self, asked: &Asked<'_>) -> Offered {
         if self.all_asked.offers_nothing {
-            return Err(format!("has no implementation of `{}`", kind.name));
+            return Err(format!("has no implementation of `{}`", asked.calls[0].0.name));
         }
-        Ok(Some(Offer { cost: self.cost }))
+        Ok(Some(Offer { cost: self.cost * asked.calls.len() as u32 }))
     }
 
-    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
-        let kind = node.label.split(' ').next().unwrap_or_default();
-        if self.all_asked.refuses == Some(kind) {
-            let error = ParamError::system(format!("{} refuses {kind}", self.name));
-            return Err(StepError { refused: true, error });
+    /// Follows an order of a transaction.
+    ///
+    /// # Errors
+    /// The space was made to refuse this node, or to fail at this step.
+    pub fn follow(&self, order: &Order, plan: &Plan) -> Result<bool, StepError> {
+        match order {
+            Order::Keep(id, running) => self.undo(format!("keep {} as {}", running.0, id.0), |contents| {
+                contents.kept.insert(*id, *running);
+            }),
+            Order::Carry(Step::Prepare(id)) => {
+                let label = &plan.nodes[id.index()].label;
+                let kind = label.split(' ').next().unwrap_or_default();
+                if self.all_asked.refuses == Some(kind) {
+                    let error = ParamError::system(format!("{} refuses {kind}", self.name));
+                    return Err(StepError { refused: true, error });
+                }
+                self.step(format!("prepare {label}"), |contents| {
+                    contents.prepared.insert(*id);
+                })?;
+            }
+            Order::Carry(Step::Connect(from, edge)) => {
+                self.step(format!("connect {} {}", from.0, edge.to.0), |contents| {
+                    contents.connected.push((*from, edge.to));
+                })?
+            }
+            Order::Carry(Step::Activate(id)) => self.step(format!("activate {}", id.0), |contents| {
+                contents.active.insert(*id);
+            })?,
+            Order::Undo(Step::Prepare(id)) => self.undo(format!("discard {}", id.0), |contents| {
+                contents.prepared.remove(id);
+                contents.kept.remove(id);
+            }),
+            Order::Undo(Step::Connect(from, edge)) => {
+                self.undo(format!("disconnect {} {}", from.0, edge.to.0), |contents| {
+                    let place = contents.connected.iter().position(|known| *known == (*from, edge.to));
+                    place.map(|place| contents.connected.remove(place));
+                });
+            }
+            Order::Undo(Step::Activate(id)) => self.undo(format!("deactivate {}", id.0), |contents| {
+                contents.active.remove(id);
+            }),
         }
-        self.step(format!("prepare {}", node.label), |contents| {
-            contents.prepared.insert(id);
-        })
-    }
-
-    fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
-        let mut contents = self.contents.lock().expect("one thread");
-        contents.log.push(format!("keep {} as {}", running.0, id.0));
-        contents.kept.insert(id, running);
-        true
-    }
-
-    fn discard(&mut self, id: NodeId) {
-        self.undo(format!("discard {}", id.0), |contents| {
-            contents.prepared.remove(&id);
-            contents.kept.remove(&id);
-        });
-    }
-
-    fn connect(&mut self, from: NodeId, edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
-        let to = edge.to;
-        self.step(format!("connect {} {}", from.0, to.0), |contents| contents.connected.push((from, to)))
-    }
-
-    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
-        let to = edge.to;
-        self.undo(format!("disconnect {} {}", from.0, to.0), |contents| {
-            let place = contents.connected.iter().position(|known| *known == (from, to));
-            place.map(|place| contents.connected.remove(place));
-        });
-    }
-
-    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
-        self.step(format!("activate {}", id.0), |contents| {
-            contents.active.insert(id);
-        })
-    }
-
-    fn deactivate(&mut self, id: NodeId) {
-        self.undo(format!("deactivate {}", id.0), |contents| {
-            contents.active.remove(&id);
-        });
+        Ok(true)
     }
 }

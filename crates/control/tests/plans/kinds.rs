@@ -1,9 +1,12 @@
 //! Kinds that exist only in these tests, with every property that the control plane reads. They cannot run.
 
-use control::place::{self, Refused};
-use control::{Design, Registry, Space, checked};
+use control::difference::Difference;
+use control::place::{self, Placing, Refused};
+use control::transaction::Failed;
+use control::{Design, Graph, Registry, Transaction, checked};
 use filter::prelude::*;
 use request::{Diagnostic, Text};
+use testkit::FussySpace;
 
 fn nothing(_: &Params, _: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("these kinds only take part in planning"))
@@ -120,8 +123,29 @@ pub fn registry() -> Registry {
     Registry::new(&KINDS)
 }
 
+/// Places a graph by the offers of these spaces.
+pub fn placed(graph: Graph, spaces: &[FussySpace], refused: &Refused) -> Result<Design, Diagnostic> {
+    let names: Vec<_> = spaces.iter().map(FussySpace::what).collect();
+    let mut placing = Placing::new(&graph, &names, refused)?;
+    while let Some(asked) = placing.next() {
+        placing.put(&spaces.iter().map(|space| space.offer(&asked)).collect::<Vec<_>>())?;
+    }
+    let (plan, sites) = placing.done();
+    Ok(Design { plan, sites, graph })
+}
+
 /// From an expanded tree to a placed and checked design.
-pub fn design(text: &Text, registry: &Registry, spaces: &[Box<dyn Space>]) -> Result<Design, Diagnostic> {
-    let design = place::place(checked(text, registry)?, spaces, &Refused::default())?;
+pub fn design(text: &Text, registry: &Registry, spaces: &[FussySpace]) -> Result<Design, Diagnostic> {
+    let design = placed(checked(text, registry)?, spaces, &Refused::default())?;
     place::check(&design).map(|()| design)
+}
+
+/// Carries a design out in these spaces.
+pub fn carry_out(design: &Design, running: Option<&Design>, spaces: &[FussySpace]) -> Result<Difference, Failed> {
+    let mut transaction = Transaction::new(design, running);
+    while let Some((name, order)) = transaction.next() {
+        let space = spaces.iter().find(|space| space.what().0 == name).expect("a design is placed in these spaces");
+        transaction.answer(space.follow(&order, &design.plan));
+    }
+    transaction.end()
 }

@@ -1,19 +1,19 @@
 //! From a request's text to a plan: inserted, merged, rewritten, placed and refused filters.
 
 use crate::kinds::design;
-use control::{Design, Space, explain};
+use control::{Design, explain};
 use filter::Spaces;
 use testkit::{FussySpace, Refusals};
 
-fn app() -> Box<dyn Space> {
-    Box::new(FussySpace::new("app", Spaces::APP, Refusals::default()).0)
+fn app() -> FussySpace {
+    FussySpace::new("app", Spaces::APP, Refusals::default()).0
 }
 
 fn plan(request: &str) -> Result<Design, String> {
     plan_in(request, &[app()])
 }
 
-fn plan_in(request: &str, spaces: &[Box<dyn Space>]) -> Result<Design, String> {
+fn plan_in(request: &str, spaces: &[FussySpace]) -> Result<Design, String> {
     let registry = crate::kinds::registry();
     let text = request::parse(request).map_err(|wrong| wrong.render(request, "request"))?;
     let text = request::expand(&text, &Default::default(), &|name| registry.find(name).is_some())
@@ -296,12 +296,12 @@ fn named_nodes_join_paths() {
 
 #[test]
 fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
-    let spaces: Vec<Box<dyn Space>> = vec![
+    let spaces: Vec<FussySpace> = vec![
         app(),
-        Box::new(FussySpace::new("kernel", Spaces::KERNEL, Refusals::default()).0),
-        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0),
-        Box::new(FussySpace::new("parser", Spaces::PARSER, Refusals::default()).0.at_cost(9)),
-        Box::new(FussySpace::new("parser-2", Spaces::PARSER, Refusals::default()).0),
+        FussySpace::new("kernel", Spaces::KERNEL, Refusals::default()).0,
+        FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0,
+        FussySpace::new("parser", Spaces::PARSER, Refusals::default()).0.at_cost(9),
+        FussySpace::new("parser-2", Spaces::PARSER, Refusals::default()).0,
     ];
     let design = plan_in("pcap x | bpf tcp | http | ip | files out", &spaces);
     // http gives messages, which ip does not take: the error names both.
@@ -323,14 +323,14 @@ fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
 
 #[test]
 fn a_space_without_an_implementation_is_passed_over() {
-    let spaces: Vec<Box<dyn Space>> = vec![
+    let spaces: Vec<FussySpace> = vec![
         app(),
-        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals { offers_nothing: true, ..Refusals::default() }).0),
+        FussySpace::new("daemon", Spaces::DAEMON, Refusals { offers_nothing: true, ..Refusals::default() }).0,
     ];
     let design = plan_in("pcap x | count", &spaces).unwrap();
     assert!(design.plan.nodes.iter().all(|node| node.space == "app"));
     assert!(explain::tree(&design).contains("daemon: has no implementation of `pcap`"), "{}", explain::tree(&design));
-    let none: Vec<Box<dyn Space>> = vec![Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0)];
+    let none: Vec<FussySpace> = vec![FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0];
     assert!(plan_in("pcap x | files out", &none).unwrap_err().contains("no space here can run `files out`"));
 }
 

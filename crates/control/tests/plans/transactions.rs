@@ -1,24 +1,24 @@
 //! A design is carried out completely or not at all: each step is made to fail in turn.
 
-use crate::kinds::design;
+use crate::kinds::{self, design, placed};
+use control::Design;
 use control::difference::Difference;
-use control::place::{Refused, place};
-use control::transaction::{self, CarryError, Failed};
-use control::{Design, Space};
+use control::place::Refused;
+use control::transaction::{CarryError, Failed};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
 use testkit::space::Contents;
 use testkit::{FussySpace, Refusals};
 
-type Watched = (Vec<Box<dyn Space>>, Vec<Arc<Mutex<Contents>>>);
+type Watched = (Vec<FussySpace>, Vec<Arc<Mutex<Contents>>>);
 
 fn spaces(all_asked: Refusals) -> Watched {
     let (daemon, in_daemon) = FussySpace::new("daemon", Spaces::DAEMON, all_asked);
     let (app, in_app) = FussySpace::new("app", Spaces::APP, Refusals::default());
-    (vec![Box::new(daemon), Box::new(app)], vec![in_daemon, in_app])
+    (vec![daemon, app], vec![in_daemon, in_app])
 }
 
-fn designed(request: &str, spaces: &[Box<dyn Space>]) -> Design {
+fn designed(request: &str, spaces: &[FussySpace]) -> Design {
     let text = request::parse(request).unwrap();
     design(&text, &crate::kinds::registry(), spaces).unwrap()
 }
@@ -30,16 +30,12 @@ struct Change {
     restarts: Vec<bool>,
 }
 
-fn carry_out(design: Design, spaces: &mut [Box<dyn Space>]) -> Result<Design, CarryError> {
+fn carry_out(design: Design, spaces: &[FussySpace]) -> Result<Design, CarryError> {
     carry_out_beside(design, None, spaces).map(|change| change.design)
 }
 
-fn carry_out_beside(
-    design: Design,
-    running: Option<&Design>,
-    spaces: &mut [Box<dyn Space>],
-) -> Result<Change, CarryError> {
-    match transaction::carry_out(&design, running, spaces) {
+fn carry_out_beside(design: Design, running: Option<&Design>, spaces: &[FussySpace]) -> Result<Change, CarryError> {
+    match kinds::carry_out(&design, running, spaces) {
         Ok(Difference { kept, restarts }) => Ok(Change { design, kept, restarts }),
         Err(Failed::Error(error)) => Err(error),
         Err(Failed::Refused(node, why)) => panic!("{node:?} is refused: {why}"),
@@ -50,15 +46,15 @@ const REQUEST: &str = "pcap x | port | { |80 http | files out + |! count }";
 
 #[test]
 fn every_step_that_fails_leaves_nothing() {
-    let (mut all, contents) = spaces(Refusals::default());
+    let (all, contents) = spaces(Refusals::default());
     let design = designed(REQUEST, &all);
-    carry_out(design, &mut all).unwrap();
+    carry_out(design, &all).unwrap();
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 8, "the daemon takes part: {steps} steps");
     for step in 0..steps {
-        let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
+        let (all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(REQUEST, &all);
-        let error = carry_out(design, &mut all).expect_err("a step fails");
+        let error = carry_out(design, &all).expect_err("a step fails");
         let CarryError::System(text) = error else { panic!("{error:?}") };
         assert_eq!(text, format!("daemon fails at step {step}"));
         for space in &contents {
@@ -69,15 +65,15 @@ fn every_step_that_fails_leaves_nothing() {
 
 #[test]
 fn a_space_that_refuses_is_left_out_and_those_above_follow() {
-    let (mut all, contents) = spaces(Refusals { refuses: Some("port"), ..Refusals::default() });
-    let placed = designed(REQUEST, &all);
-    assert_eq!(placed.plan.nodes[1].space, "daemon");
-    let Err(Failed::Refused(node, why)) = transaction::carry_out(&placed, None, &mut all) else {
+    let (all, contents) = spaces(Refusals { refuses: Some("port"), ..Refusals::default() });
+    let first = designed(REQUEST, &all);
+    assert_eq!(first.plan.nodes[1].space, "daemon");
+    let Err(Failed::Refused(node, why)) = kinds::carry_out(&first, None, &all) else {
         panic!("the daemon refuses to prepare it");
     };
     assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
-    let refused = Refused([((placed.sites[node.index()].vertex, "daemon".into()), why)].into());
-    let carried = carry_out(place(placed.graph, &all, &refused).unwrap(), &mut all).unwrap();
+    let refused = Refused([((first.sites[node.index()].vertex, "daemon".into()), why)].into());
+    let carried = carry_out(placed(first.graph, &all, &refused).unwrap(), &all).unwrap();
     let spaces: Vec<_> = carried.plan.nodes.iter().map(|node| (node.label.as_str(), node.space.as_str())).collect();
     assert_eq!(spaces[..2], [("pcap x", "daemon"), ("port", "app")]);
     assert!(spaces[2..].iter().all(|(_, space)| *space == "app"), "never below its upstream: {spaces:?}");
@@ -88,9 +84,9 @@ fn a_space_that_refuses_is_left_out_and_those_above_follow() {
 
 #[test]
 fn sinks_are_active_before_sources() {
-    let (mut all, contents) = spaces(Refusals::default());
+    let (all, contents) = spaces(Refusals::default());
     let design = designed("pcap x | port | files out", &all);
-    carry_out(design, &mut all).unwrap();
+    carry_out(design, &all).unwrap();
     let log = |space: usize| contents[space].lock().unwrap().log.clone();
     assert_eq!(log(0)[log(0).len() - 2..], ["activate 1", "activate 0"]);
     assert_eq!(log(1), ["prepare files out", "connect 1 2", "activate 2"]);
@@ -103,11 +99,11 @@ fn kept(change: &Change) -> Vec<(&str, u32)> {
 }
 
 fn changed(from: &str, to: &str) -> (Change, Vec<Arc<Mutex<Contents>>>) {
-    let (mut all, _) = spaces(Refusals::default());
-    let running = carry_out(designed(from, &all), &mut all).unwrap();
-    let (mut all, contents) = spaces(Refusals::default());
+    let (all, _) = spaces(Refusals::default());
+    let running = carry_out(designed(from, &all), &all).unwrap();
+    let (all, contents) = spaces(Refusals::default());
     let wanted = designed(to, &all);
-    (carry_out_beside(wanted, Some(&running), &mut all).unwrap(), contents)
+    (carry_out_beside(wanted, Some(&running), &all).unwrap(), contents)
 }
 
 #[test]
@@ -153,21 +149,21 @@ fn what_both_plans_begin_with_goes_on() {
 
 #[test]
 fn every_step_of_a_change_that_fails_leaves_the_running_plan_and_nothing_else() {
-    let (mut runs, in_running) = spaces(Refusals::default());
-    let running = carry_out(designed(REQUEST, &runs), &mut runs).unwrap();
+    let (runs, in_running) = spaces(Refusals::default());
+    let running = carry_out(designed(REQUEST, &runs), &runs).unwrap();
     let as_it_was = |space: &Arc<Mutex<Contents>>| format!("{:?}", space.lock().unwrap());
     let before: Vec<String> = in_running.iter().map(as_it_was).collect();
     const WANTED: &str = "pcap x | port | { |80 http | files other + |! count + |53 head | count }";
-    let (mut all, contents) = spaces(Refusals::default());
+    let (all, contents) = spaces(Refusals::default());
     let design = designed(WANTED, &all);
-    let change = carry_out_beside(design, Some(&running), &mut all).unwrap();
+    let change = carry_out_beside(design, Some(&running), &all).unwrap();
     assert!(kept(&change).contains(&("port", 1)), "{:?}", kept(&change));
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 4, "the daemon takes part: {steps} steps");
     for step in 0..steps {
-        let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
+        let (all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(WANTED, &all);
-        let error = carry_out_beside(design, Some(&running), &mut all).expect_err("a step fails");
+        let error = carry_out_beside(design, Some(&running), &all).expect_err("a step fails");
         assert!(matches!(error, CarryError::System(text) if text == format!("daemon fails at step {step}")));
         for space in &contents {
             assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
@@ -213,10 +209,10 @@ fn what_is_still_written_is_not_written_anew() {
         ("pcap x | files out", "pcap x | files out hash=no", "`files` has other parameters there: `files out`"),
     ];
     for (from, to, why) in rows {
-        let (mut runs, _) = spaces(Refusals::default());
-        let running = carry_out(designed(from, &runs), &mut runs).unwrap();
-        let (mut all, contents) = spaces(Refusals::default());
-        let error = carry_out_beside(designed(to, &all), Some(&running), &mut all);
+        let (runs, _) = spaces(Refusals::default());
+        let running = carry_out(designed(from, &runs), &runs).unwrap();
+        let (all, contents) = spaces(Refusals::default());
+        let error = carry_out_beside(designed(to, &all), Some(&running), &all);
         let CarryError::Request(diagnostic) = error.expect_err("it is written") else { panic!("{to}") };
         assert_eq!(diagnostic.message, format!("`out` is written by the request that runs, and {why}"));
         assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
@@ -225,8 +221,8 @@ fn what_is_still_written_is_not_written_anew() {
 
 #[test]
 fn sinks_are_prepared_last() {
-    let (mut all, contents) = spaces(Refusals::default());
-    carry_out(designed("pcap x | { files out + http | count | json }", &all), &mut all).unwrap();
+    let (all, contents) = spaces(Refusals::default());
+    carry_out(designed("pcap x | { files out + http | count | json }", &all), &all).unwrap();
     let log = contents[1].lock().unwrap().log.clone();
     let prepared: Vec<_> = log.iter().filter(|step| step.starts_with("prepare")).map(String::as_str).collect();
     assert_eq!(prepared, ["prepare tcp", "prepare http", "prepare count", "prepare files out", "prepare json"]);

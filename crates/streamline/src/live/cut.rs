@@ -13,11 +13,9 @@ use super::lowering::{self, Behind, DAEMON, KERNEL, WAYS, forwards_to, is_own};
 use super::reads::{Leaving, PreFiltering, Reads, Way, Why, nothing_comes};
 use super::selection::{Selection, selection};
 use super::shape::Shape;
-use super::verifier;
 use crate::parser::space::NAME as PARSER;
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
 use capture::{Budget, CaptureError, CaptureErrorKind, CaptureRequest, ETHERNET, Mode};
-use control::Design;
 use control::transaction::REFUSED;
 use engine::{Edge, NodeId, Plan, Task};
 use filter::{DeviceAccess, ParamError};
@@ -36,7 +34,7 @@ pub(crate) struct Cut {
     /// A node that makes the request wrong, and why.
     pub(crate) wrong: Option<(NodeId, ParamError)>,
     /// Programs that the kernel is asked about first.
-    tries: Vec<Try>,
+    pub(super) tries: Vec<Try>,
 }
 
 /// A source to open.
@@ -50,13 +48,13 @@ pub(super) struct Source {
 }
 
 /// Programs that the kernel may refuse for a node.
-struct Try {
-    id: NodeId,
-    way: Way,
-    programs: Vec<Program>,
-    link_type: u16,
-    /// What cannot be read without them. `None`: then the node cannot run here.
-    reads: Option<Reads>,
+pub(super) struct Try {
+    pub(super) id: NodeId,
+    pub(super) way: Way,
+    pub(super) programs: Vec<Program>,
+    pub(super) link_type: u16,
+    /// The reading that is not possible without them. `None`: then the node cannot run here.
+    pub(super) reads: Option<Reads>,
 }
 
 /// Cuts a plan.
@@ -121,21 +119,6 @@ impl Cut {
         if !to_shared {
             self.sources.entry(id).or_default().push(source);
         }
-    }
-}
-
-impl Known {
-    /// Asks the kernel about the programs of a cut, and notes what it refuses. Gives whether that is new.
-    pub(crate) fn ask(&mut self, design: &Design, cut: &Cut) -> bool {
-        let mut is_new = false;
-        for Try { id, way, programs, link_type, reads } in &cut.tries {
-            let Some(why) = verifier::refusal(way, programs, *link_type) else { continue };
-            is_new |= match reads {
-                Some(reads) => self.cannot_read(reads.clone(), lowering::cannot(why)),
-                None => self.refuse(design, &[(*id, why)]),
-            };
-        }
-        is_new
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Known {
     pub(super) compiler: Arc<dyn Compile>,
     /// May filters run below besides devices?
     pub(super) push_down: bool,
+    /// Does another process, a daemon, open the devices?
+    pub(super) is_elsewhere: bool,
     devices: BTreeMap<String, Result<Device, CaptureError>>,
     /// The room for the user's expressions on each device. `None`: no limit, or no such device.
     pub(super) budgets: BTreeMap<String, Option<Budget>>,
@@ -34,6 +36,7 @@ impl Known {
         Known {
             compiler,
             push_down,
+            is_elsewhere: false,
             devices: BTreeMap::new(),
             budgets: BTreeMap::new(),
             running: running.to_vec(),
@@ -44,11 +47,16 @@ impl Known {
 
     /// Asks about the devices that a request names.
     pub(crate) fn look(&mut self, graph: &Graph, devices: &dyn Devices) {
-        let tasks = graph.ids().map(|id| &graph.node(id).task);
-        for name in tasks.filter_map(device_name) {
+        for name in graph.ids().filter_map(|id| device_name(&graph.node(id).task)) {
+            self.is_elsewhere = devices.is_elsewhere();
             self.budgets.insert(name.clone(), devices.budget(&name));
             self.devices.insert(name.clone(), devices.device(&name));
         }
+    }
+
+    /// What is known of a device. `None`: it is not in the request, or cannot be asked.
+    pub(super) fn device(&self, name: &str) -> Option<&Device> {
+        self.devices.get(name)?.as_ref().ok()
     }
 
     /// The device's LINKTYPE number.

@@ -1,6 +1,7 @@
 //! The spaces `kernel` and `daemon`: devices, and selectors that run where the packets are.
 //!
 //! - `known` — what is known of devices, budgets and refusals.
+//! - `offer` — decides which filters may run there.
 //! - `cut` — decides from the plan what is read and what is left out, before anything is opened; `shape` has what the
 //!   plan's shape rules out, `reads` what a source reads, `lowering` the programs for it.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
@@ -14,6 +15,7 @@ mod cut;
 mod forward;
 mod known;
 mod lowering;
+mod offer;
 mod reads;
 mod selection;
 mod shape;
@@ -22,15 +24,17 @@ mod verifier;
 
 pub(crate) use cut::{Cut, cut};
 pub(crate) use known::Known;
+pub(crate) use lowering::{DAEMON, KERNEL};
+pub(crate) use offer::offer;
 pub(crate) use reads::{Reads, RunningSource, hands_over};
+pub(crate) use verifier::ask;
 
 use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened, Rest};
+use crate::space::Space;
 use capture::Devices;
-use control::Space;
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::Params;
-use lowering::{DAEMON, KERNEL};
 use program::Compile;
 use space::LiveSpace;
 use std::collections::BTreeMap;
@@ -40,10 +44,8 @@ use std::time::Duration;
 pub(crate) struct LiveSpaces([LiveSpace; 2]);
 
 impl LiveSpaces {
-    pub(crate) fn new(devices: &Arc<dyn Devices>, compiler: &Arc<dyn Compile>, push_down: bool) -> LiveSpaces {
-        LiveSpaces(
-            [KERNEL, DAEMON].map(|name| LiveSpace::new(name, Arc::clone(devices), Arc::clone(compiler), push_down)),
-        )
+    pub(crate) fn new(devices: &Arc<dyn Devices>, compiler: &Arc<dyn Compile>) -> LiveSpaces {
+        LiveSpaces([KERNEL, DAEMON].map(|name| LiveSpace::new(name, Arc::clone(devices), Arc::clone(compiler))))
     }
 
     /// Sets how much later than it came a packet may be found (`set latency=`).

@@ -17,18 +17,19 @@
 use super::cut::Source;
 use super::forward;
 use super::known::Known;
-use super::lowering::{DAEMON, cannot, counts, is_own};
+use super::lowering::cannot;
 use super::reads::{Counted, Reads, RunningSource, Way, Why, hands_over, nothing_comes};
-use super::selection::is_undecided;
 use super::verifier;
 use crate::session::{Left, Opened};
+use crate::space::Space;
 use capture::writer::own;
-use capture::{By, CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Devices, Mode};
-use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId, Plan, Task};
-use filter::device::{Choice, Exclusive, XdpProgram, snap_len};
+use capture::{CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Devices};
+use control::StepError;
+use control::transaction::Step;
+use engine::{NodeId, Plan, Task};
+use filter::device::{Choice, Exclusive, XdpProgram};
 use filter::run::Instance;
-use filter::{DeviceAccess, Kind, Lower, ParamError, Params, Spaces};
+use filter::{DeviceAccess, ParamError, Params};
 use kernel::{ConsumeProgram, Wanted};
 use program::{Compile, Program};
 use std::collections::BTreeMap;
@@ -39,8 +40,6 @@ pub(crate) struct LiveSpace {
     name: &'static str,
     devices: Arc<dyn Devices>,
     compiler: Arc<dyn Compile>,
-    /// May filters run here besides devices?
-    push_down: bool,
     /// The sources to open, by the node at which their packets leave.
     sources: BTreeMap<NodeId, Vec<Source>>,
     opened: BTreeMap<NodeId, Vec<Reading>>,
@@ -70,15 +69,10 @@ enum How {
 }
 
 impl LiveSpace {
-    pub(super) fn new(
-        name: &'static str,
-        devices: Arc<dyn Devices>,
-        compiler: Arc<dyn Compile>,
-        push_down: bool,
-    ) -> LiveSpace {
+    pub(super) fn new(name: &'static str, devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>) -> LiveSpace {
         let (sources, opened) = (BTreeMap::new(), BTreeMap::new());
         let (cannot, running) = (Vec::new(), Vec::new());
-        LiveSpace { name, devices, compiler, push_down, sources, opened, cannot, running, latency: None }
+        LiveSpace { name, devices, compiler, sources, opened, cannot, running, latency: None }
     }
 
     pub(super) fn set_latency(&mut self, latency: Option<Duration>) {
@@ -121,19 +115,6 @@ impl LiveSpace {
             Some((labels.join(" + "), task, Left::Source { origin: id, source, reads, first: number }))
         };
         readings.into_iter().filter_map(source).collect()
-    }
-
-    /// Why a thread of the daemon copies the packets of this capture request. `None`: no thread does, as far as that is
-    /// known before the device is open.
-    fn copied_in_daemon(&self, asked: &CaptureRequest) -> Option<String> {
-        // The kernel's program chooses what is taken away from the host, even if a thread copies it then.
-        if asked.mode == Mode::Consume || asked.by == By::Kernel || !self.devices.is_elsewhere() {
-            return None;
-        }
-        if asked.by == By::PacketSocket {
-            return Some("its packets are copied from a packet socket, as was asked for".into());
-        }
-        self.devices.device(&asked.device).ok().filter(|device| device.copied).map(|device| device.how)
     }
 
     /// Opens a source. If it cannot be read so, another cut may say how else.
@@ -197,7 +178,7 @@ impl LiveSpace {
 }
 
 /// Opens a device that only this request has. `wanted`: give what any of these programs passes; `None` = everything.
-fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
+pub(super) fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
     let opened = match (device.choice, wanted) {
         (Choice::SocketFilter { open, .. }, None) => open(params, None),
         (Choice::Xdp { open, .. }, None) => open(params, None),
@@ -221,119 +202,18 @@ fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> R
     opened.map_err(Why::Param)
 }
 
-/// Does any of these filters take one packet in N?
-fn samples(filters: &[Before<'_>]) -> bool {
-    filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
-}
-
-/// Checks that a device's program decides on every packet. The error says which packets the reader chooses.
-fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
-    for (kind, params) in before {
-        let Some(DeviceAccess::Shared(shared)) = kind.device else { continue };
-        let (asked, share) = (shared.asked)(params).map_err(|error| error.message)?;
-        if share.is_some() {
-            return Err("flows of one part are chosen by the reader".into());
-        }
-        if asked.last_ns > 0 {
-            return Err("packets of the past are looked at by the reader".into());
-        }
-    }
-    Ok(())
-}
-
-/// The offer of this space for anything it can run: no other space is cheaper.
-const OFFER: Option<Offer> = Some(Offer { cost: 1 });
-
 impl Space for LiveSpace {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         self.name
     }
 
-    fn sort(&self) -> Spaces {
-        if self.name == DAEMON { Spaces::DAEMON } else { Spaces::KERNEL }
-    }
-
-    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String> {
-        // In the daemon, only nodes behind a source of the daemon can run.
-        if self.name == DAEMON && !kind.is_source() && !before.iter().any(|(kind, _)| kind.is_source()) {
-            return Ok(None);
-        }
-        if is_own(kind) {
-            return if self.push_down { Ok(OFFER) } else { Err("it was asked to stay out of the kernel".into()) };
-        }
-        if let Some(DeviceAccess::Shared(shared)) = kind.device {
-            let (asked, _) = (shared.asked)(params).map_err(|error| error.message)?;
-            return match (self.copied_in_daemon(&asked), self.name == DAEMON) {
-                (Some(_), true) | (None, false) => Ok(OFFER),
-                (Some(why), false) => Err(why),
-                (None, true) => Ok(None),
-            };
-        }
-        if !self.push_down {
-            return Err("it was asked to stay out of the kernel".into());
-        }
-        if before.iter().any(|(kind, _)| counts(kind)) {
-            return Err("it counts packets there, and has no records".into());
-        }
-        match kind.lower {
-            None => Err(format!("it has no program for `{}`", kind.name)),
-            Some(Lower::Forwards(_)) if self.name == DAEMON => Ok(None),
-            Some(Lower::Forwards(target)) => {
-                let to = target(params)?;
-                if !forward::is_here(before, self.devices.is_elsewhere()) {
-                    return Err("a daemon captures, and sends nothing".into());
-                }
-                forward::check(&to, before).map(|()| OFFER)
-            }
-            Some(Lower::Program(_)) if samples(before) => {
-                Err("it asks before it takes one in so many, not after".into())
-            }
-            Some(Lower::Program(_)) => Ok(OFFER),
-            Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
-                Err("of a device that is not shared it only chooses what is taken".into())
-            }
-            Some(Lower::Selects(_)) if before.iter().any(|(_, params)| snap_len(params) > 0) => {
-                Err("of packets that are cut it decides by what is left".into())
-            }
-            Some(Lower::Selects(make)) => make(params).map(|_| OFFER).map_err(|error| error.message),
-            Some(Lower::OneIn(_)) if before.iter().any(|(kind, params)| is_undecided(kind, params)) => {
-                Err("the reader decides about packets that a program cannot tell about".into())
-            }
-            Some(Lower::Counts)
-                if samples(before) && before.iter().any(|(kind, params)| is_undecided(kind, params)) =>
-            {
-                Err("the reader decides about packets that a program cannot tell about".into())
-            }
-            Some(Lower::OneIn(one_in)) => {
-                one_in(params)?;
-                decides_on_all(before)?;
-                Ok(OFFER)
-            }
-            Some(Lower::Counts) => {
-                decides_on_all(before)?;
-                Ok(OFFER)
-            }
-        }
-    }
-
-    fn prepare(&mut self, _id: NodeId, _node: &Node) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn discard(&mut self, _id: NodeId) {}
-
-    fn connect(&mut self, _from: NodeId, _edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn disconnect(&mut self, _from: NodeId, _edge: &Edge) {}
-
-    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
-        for source in self.sources.get(&id).cloned().unwrap_or_default() {
+    fn carry(&mut self, step: &Step, _: &Plan) -> Result<(), StepError> {
+        let Step::Activate(id) = step else { return Ok(()) };
+        for source in self.sources.get(id).cloned().unwrap_or_default() {
             match self.open(source) {
-                Ok(reading) => self.opened.entry(id).or_default().push(reading),
+                Ok(reading) => self.opened.entry(*id).or_default().push(reading),
                 Err(error) => {
-                    self.opened.remove(&id);
+                    self.opened.remove(id);
                     return Err(error);
                 }
             }
@@ -341,51 +221,9 @@ impl Space for LiveSpace {
         Ok(())
     }
 
-    fn deactivate(&mut self, id: NodeId) {
-        self.opened.remove(&id);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::lowering::KERNEL;
-    use super::*;
-    use crate::devices::Place;
-    use crate::devices::auto::AutoDevices;
-    use capture::ETHERNET;
-    use filter::device::opened_by_owner;
-
-    static PARSER: Kind = Kind::new("other", "a device that no file knows by name", opened_by_owner).device(
-        DeviceAccess::Shared(filter::device::Shared {
-            asked: |params| {
-                let mode = if params.flag("away") { Mode::Consume } else { Mode::Tap };
-                Ok((CaptureRequest { device: "other0".into(), mode, ..CaptureRequest::default() }, None))
-            },
-            permits: |_, _| Ok(()),
-        }),
-    );
-
-    static TAKEN: Kind = Kind::new("taken", "a device that one request takes away", opened_by_owner).device(
-        DeviceAccess::Exclusive(Exclusive {
-            link_type: |_| Ok(ETHERNET),
-            choice: Choice::Xdp { queues: |_| Ok(1), open: |_, _| Err(ParamError::new("device", "it was opened")) },
-        }),
-    );
-
-    #[test]
-    fn a_device_is_known_by_what_its_kind_says() {
-        let devices = || Arc::new(AutoDevices::new(Place::Here));
-        let space = |push_down| LiveSpace::new(KERNEL, devices(), Arc::new(testkit::Compiler::new()), push_down);
-        let mut params = Params::new();
-        assert_eq!((PARSER.takes_away(&params), TAKEN.takes_away(&params)), (false, true));
-        let offers = |push_down, kind| space(push_down).offer(kind, &params, &[]);
-        assert_eq!((offers(true, &PARSER), offers(false, &PARSER)), (Ok(OFFER), Ok(OFFER)));
-        assert_eq!(offers(true, &TAKEN), Ok(OFFER));
-        assert!(offers(false, &TAKEN).is_err(), "it can be opened without a program");
-        let Some(DeviceAccess::Exclusive(taken)) = TAKEN.device else { panic!("it is for one request") };
-        let Err(Why::Param(error)) = open_own(taken, &params, None) else { panic!("it says so when it is opened") };
-        assert_eq!(error.message, "it was opened");
-        params.set("away", filter::param::Value::Flag(true));
-        assert!(PARSER.takes_away(&params));
+    fn undo(&mut self, step: &Step) {
+        if let Step::Activate(id) = step {
+            self.opened.remove(id);
+        }
     }
 }

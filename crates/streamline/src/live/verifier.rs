@@ -1,9 +1,12 @@
 //! Asks the kernel whether it takes programs, before anything is opened. Its refusals become known, and the plan is cut
 //! again.
 
-use super::lowering::WAYS;
+use super::cut::{Cut, Try};
+use super::known::Known;
+use super::lowering::{WAYS, cannot};
 use super::reads::Way;
 use capture::{By, Direction, ETHERNET, Mode};
+use control::Design;
 use filter::DeviceAccess;
 use filter::device::{Choice, Exclusive};
 use kernel::SocketFilter;
@@ -13,9 +16,22 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// Asks the kernel about the programs of a cut, and notes what it refuses. Gives whether that is new.
+pub(crate) fn ask(known: &mut Known, design: &Design, cut: &Cut) -> bool {
+    let mut is_new = false;
+    for Try { id, way, programs, link_type, reads } in &cut.tries {
+        let Some(why) = refusal(way, programs, *link_type) else { continue };
+        is_new |= match reads {
+            Some(reads) => known.cannot_read(reads.clone(), cannot(why)),
+            None => known.refuse(design, &[(*id, why)]),
+        };
+    }
+    is_new
+}
+
 /// Why the kernel will not take these programs on the way's device, as far as that can be tried. `None`: it may take
 /// them. Programs that take packets away from the host are not tried: without them the device takes no packets.
-pub(super) fn refusal(way: &Way, wanted: &[Program], link_type: u16) -> Option<String> {
+fn refusal(way: &Way, wanted: &[Program], link_type: u16) -> Option<String> {
     let shared = match way.device.device {
         Some(DeviceAccess::Exclusive(Exclusive { choice: Choice::SocketFilter { ways, .. }, .. })) => {
             // Without the right to load programs there may still be a packet socket, with no program.

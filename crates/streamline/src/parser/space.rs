@@ -6,13 +6,16 @@
 
 use crate::parser::prefix::{Prefix, is_shareable};
 use crate::session::Opened;
+use crate::space::Space;
 use buffer::pipe::PipeReader;
-use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId, Plan};
-use filter::{Kind, ParamError, Params, Spaces};
+use control::place::Offered;
+use control::transaction::Step;
+use control::{Offer, StepError};
+use engine::{NodeId, Plan};
+use filter::{Kind, ParamError, Params};
 use filters::parser::Continuity;
 use filters::parser::inlet::{Keeper, inlet};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(crate) const NAME: &str = "parser";
 
@@ -33,8 +36,6 @@ pub(crate) struct ParserSpace<'a> {
     /// Why no parser process can be asked for this whole design.
     nobody: Option<String>,
     prefixes: Vec<Option<Prefix>>,
-    nodes: BTreeSet<NodeId>,
-    edges: Vec<(NodeId, NodeId)>,
     inlets: BTreeMap<NodeId, Opened>,
     /// The prefixes that the running plan reads: for each, the nodes of its worker. Empty without a running plan.
     running: BTreeMap<String, Vec<usize>>,
@@ -43,8 +44,7 @@ pub(crate) struct ParserSpace<'a> {
 impl<'a> ParserSpace<'a> {
     /// The space of a request. Without `parser` it can plan but not open anything.
     pub(crate) fn new(parser: Option<&'a mut dyn Join>, nobody: Option<String>) -> Self {
-        let (nodes, edges, inlets) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        ParserSpace { parser, nobody, prefixes: Vec::new(), nodes, edges, inlets, running: BTreeMap::new() }
+        ParserSpace { parser, nobody, prefixes: Vec::new(), inlets: BTreeMap::new(), running: BTreeMap::new() }
     }
 
     /// Sets the prefixes of the design that is to be carried out.
@@ -56,6 +56,14 @@ impl<'a> ParserSpace<'a> {
     pub(crate) fn beside(mut self, running: BTreeMap<String, Vec<usize>>) -> Self {
         self.running = running;
         self
+    }
+
+    /// Can it run this kind with these parameters? The error says why not.
+    pub(crate) fn offer(&self, kind: &Kind, params: &Params) -> Offered {
+        match &self.nobody {
+            Some(why) => Err(why.clone()),
+            None => is_shareable(kind, params).map(|()| Some(Offer { cost: 1 })),
+        }
     }
 
     /// The sources for the blocks that leave this space: for each node, its text and its source.
@@ -86,56 +94,24 @@ impl<'a> ParserSpace<'a> {
     }
 }
 
-fn refused(text: impl Into<String>) -> StepError {
-    StepError { refused: true, error: ParamError::system(text) }
-}
-
 impl Space for ParserSpace<'_> {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         NAME
     }
 
-    fn sort(&self) -> Spaces {
-        Spaces::PARSER
-    }
-
-    fn offer(&self, kind: &Kind, params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
-        match &self.nobody {
-            Some(why) => Err(why.clone()),
-            None => is_shareable(kind, params).map(|()| Some(Offer { cost: 1 })),
-        }
-    }
-
-    fn prepare(&mut self, id: NodeId, _node: &Node) -> Result<(), StepError> {
-        self.nodes.insert(id);
-        Ok(())
-    }
-
-    fn discard(&mut self, id: NodeId) {
-        self.nodes.remove(&id);
-    }
-
-    fn connect(&mut self, from: NodeId, edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
-        self.edges.push((from, edge.to));
-        Ok(())
-    }
-
-    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
-        if let Some(at) = self.edges.iter().rposition(|known| *known == (from, edge.to)) {
-            self.edges.remove(at);
-        }
-    }
-
-    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
-        let leaves = self.edges.iter().any(|(from, to)| *from == id && !self.nodes.contains(to));
-        if leaves {
-            let inlet = self.join(id).map_err(refused)?;
-            self.inlets.insert(id, inlet);
+    fn carry(&mut self, step: &Step, plan: &Plan) -> Result<(), StepError> {
+        let Step::Activate(id) = step else { return Ok(()) };
+        if plan.nodes[id.index()].edges.iter().any(|edge| plan.nodes[edge.to.index()].space != NAME) {
+            let refused = |why| StepError { refused: true, error: ParamError::system(why) };
+            let inlet = self.join(*id).map_err(refused)?;
+            self.inlets.insert(*id, inlet);
         }
         Ok(())
     }
 
-    fn deactivate(&mut self, id: NodeId) {
-        self.inlets.remove(&id);
+    fn undo(&mut self, step: &Step) {
+        if let Step::Activate(id) = step {
+            self.inlets.remove(id);
+        }
     }
 }

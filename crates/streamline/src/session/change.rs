@@ -1,5 +1,6 @@
 //! Replaces a running request by another: decides what goes on, what is new, and which sources hand over to which.
 
+use super::placing::Carried;
 use super::{Error, Left, Opened, Rest, Session};
 use crate::app_space::{AppSpace, Taken};
 use crate::isolate;
@@ -99,13 +100,14 @@ impl Session {
         if self.wants_to_share(&running.design.graph) {
             here.stay = running.prefixes_here();
         }
-        let (design, Difference { kept, restarts }) = here.carry_out(graph, Some(&running.design), &mut |design| {
+        let carried = here.carry_out(graph, Some(&running.design), &mut |design| {
             isolate::refuse(design, "a request that takes another's place starts no processes")?;
             // The running plan was divided into stages by the same costs.
             tell(&self.costs, &mut design.plan);
             Ok(())
         })?;
-        let (mut app, Rest { plan: rest, left }) = here.into_rest(&design.plan);
+        let Carried { design, difference: Difference { kept, restarts }, mut app, rest } = carried;
+        let Rest { plan: rest, left } = rest;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
         let plan = RunningPlan::new(design, origins, &left, rest.clone());

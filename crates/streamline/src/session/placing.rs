@@ -2,16 +2,17 @@
 //! them, and opens that. Where something turns out to be impossible, it decides again from the top.
 
 use super::{Error, Rest};
-use crate::app_space::AppSpace;
-use crate::live::{Cut, Known, LiveSpaces, cut, rest};
+use crate::app_space::{self, AppSpace, NAME as APP};
+use crate::live::{Cut, DAEMON, KERNEL, Known, LiveSpaces, ask, cut, offer, rest};
 use crate::parser::prefix;
-use crate::parser::space::ParserSpace;
+use crate::parser::space::{NAME as PARSER, ParserSpace};
+use crate::space::Space;
 use capture::Devices;
 use control::difference::Difference;
-use control::place::{self, place};
-use control::transaction::{Failed, carry_out, wrong};
-use control::{Design, Graph, Space};
-use engine::Plan;
+use control::place::{self, Asked, Offered, Placing};
+use control::transaction::{Failed, Order, wrong};
+use control::{Before, Design, Graph, Offer, Transaction};
+use filter::{Kind, Params, Spaces};
 use request::Diagnostic;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,12 +29,48 @@ pub(super) struct Here<'a> {
     pub(super) devices: Arc<dyn Devices>,
 }
 
-impl<'a> Here<'a> {
-    fn spaces(&mut self) -> Vec<Box<dyn Space + '_>> {
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut self.app)];
-        spaces.extend(self.live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
-        spaces.extend(self.shared.as_mut().map(|space| Box::new(space) as Box<dyn Space + '_>));
-        spaces
+/// A request that is carried out.
+pub(super) struct Carried {
+    pub(super) design: Design,
+    /// Which nodes of a running plan go on.
+    pub(super) difference: Difference,
+    pub(super) app: AppSpace,
+    /// The worker's part of the plan.
+    pub(super) rest: Rest,
+}
+
+impl Here<'_> {
+    fn space(&mut self, name: &str) -> Option<&mut dyn Space> {
+        let shared = self.shared.iter_mut().map(|space| space as &mut dyn Space);
+        let mut spaces = std::iter::once(&mut self.app as &mut dyn Space).chain(self.live.each()).chain(shared);
+        spaces.find(|space| space.name() == name)
+    }
+
+    /// Places each filter of a graph in a space that offers to run it.
+    fn place(&self, graph: Graph) -> Result<Design, Diagnostic> {
+        let parser = self.shared.as_ref().map(|_| (PARSER, Spaces::PARSER));
+        let own = [(APP, Spaces::APP), (KERNEL, Spaces::KERNEL), (DAEMON, Spaces::DAEMON)];
+        let spaces: Vec<(&str, Spaces)> = own.into_iter().chain(parser).collect();
+        let mut placing = Placing::new(&graph, &spaces, &self.known.refused)?;
+        while let Some(Asked { calls, before }) = placing.next() {
+            let offered = |((name, _), before): (&(&str, Spaces), &Vec<Before<'_>>)| -> Offered {
+                let offers = calls.iter().map(|(kind, params)| self.offered(name, kind, params, before));
+                let offers: Option<Vec<Offer>> = offers.collect::<Result<_, _>>()?;
+                Ok(offers.map(|offers| Offer { cost: offers.iter().map(|offer| offer.cost).sum() }))
+            };
+            placing.put(&spaces.iter().zip(&before).map(offered).collect::<Vec<_>>())?;
+        }
+        let (plan, sites) = placing.done();
+        Ok(Design { plan, sites, graph })
+    }
+
+    /// The offer of one space to run a filter behind those that run there too.
+    fn offered(&self, space: &str, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Offered {
+        match space {
+            APP => Ok(Some(app_space::OFFER)),
+            PARSER => self.shared.as_ref().map_or(Ok(None), |shared| shared.offer(kind, params)),
+            _ => offer(space, &self.known, kind, params, before),
+        }
     }
 
     /// Places the filters and cuts the plan, but opens nothing. Where a space will not run a filter after all, it
@@ -41,8 +78,7 @@ impl<'a> Here<'a> {
     pub(super) fn decide(&mut self, mut graph: Graph) -> Result<(Design, Cut), Diagnostic> {
         self.known.look(&graph, self.devices.as_ref());
         loop {
-            let refused = self.known.refused.clone();
-            let mut design = place(graph, &self.spaces(), &refused)?;
+            let mut design = self.place(graph)?;
             let cut = cut(&design.plan, &self.known);
             // Each turn refuses more, so this ends.
             if self.refuses(&design, &cut) {
@@ -65,7 +101,7 @@ impl<'a> Here<'a> {
         if !cut.refused.is_empty() {
             return self.known.refuse(design, &cut.refused);
         }
-        if self.known.ask(design, cut) {
+        if ask(&mut self.known, design, cut) {
             return true;
         }
         if self.shared.is_none() {
@@ -78,13 +114,13 @@ impl<'a> Here<'a> {
     }
 
     /// Opens a request's devices, files and rings, or leaves all closed. `ready` sees each design before it is carried out.
-    /// `running`: the design that it is to replace. Gives also which of its nodes go on.
+    /// `running`: the design that it is to replace.
     pub(super) fn carry_out(
-        &mut self,
+        mut self,
         mut graph: Graph,
         running: Option<&Design>,
         ready: &mut dyn FnMut(&mut Design) -> Result<(), Error>,
-    ) -> Result<(Design, Difference), Error> {
+    ) -> Result<Carried, Error> {
         loop {
             let (mut design, cut) = self.decide(graph)?;
             ready(&mut design)?;
@@ -92,9 +128,12 @@ impl<'a> Here<'a> {
             if let Some(shared) = &mut self.shared {
                 shared.set_prefixes(prefix::prefixes(&design));
             }
-            let outcome = carry_out(&design, running, &mut self.spaces());
-            match outcome {
-                Ok(difference) => return Ok((design, difference)),
+            match self.attempt(&design, running) {
+                Ok(difference) => {
+                    let inlets = self.shared.map(ParserSpace::into_inlets).unwrap_or_default();
+                    let rest = rest(self.live, inlets, &design.plan);
+                    return Ok(Carried { design, difference, app: self.app, rest });
+                }
                 Err(Failed::Error(error)) => return Err(error.into()),
                 // Each turn refuses more, so this ends.
                 Err(Failed::Refused(node, why)) => {
@@ -107,9 +146,20 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The worker's part of the plan, and the space that has made it.
-    pub(super) fn into_rest(self, plan: &Plan) -> (AppSpace, Rest) {
-        let inlets = self.shared.map(ParserSpace::into_inlets).unwrap_or_default();
-        (self.app, rest(self.live, inlets, plan))
+    /// Follows the orders of a transaction.
+    fn attempt(&mut self, design: &Design, running: Option<&Design>) -> Result<Difference, Failed> {
+        let mut transaction = Transaction::new(design, running);
+        while let Some((name, order)) = transaction.next() {
+            let space = self.space(name).expect("a design is placed in spaces that are here");
+            transaction.answer(match order {
+                Order::Keep(id, running) => Ok(space.keep(id, running)),
+                Order::Carry(step) => space.carry(&step, &design.plan).map(|()| true),
+                Order::Undo(step) => {
+                    space.undo(&step);
+                    Ok(true)
+                }
+            });
+        }
+        transaction.end()
     }
 }
