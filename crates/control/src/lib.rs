@@ -11,7 +11,7 @@
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
 //! 5. [`merge`] — filters that begin alike run once; a selector whose rejected blocks alone are wanted is inverted
 //!    ([`rewrite`]);
-//! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
+//! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan. [`whole`] checks the result;
 //! 7. [`transaction`] — prepare, connect, activate; all or nothing. If another plan runs, it takes only the steps for
 //!    the [`difference`].
 //!
@@ -36,6 +36,7 @@ pub mod rewrite;
 pub mod settings;
 pub mod space;
 pub mod transaction;
+pub mod whole;
 
 pub use graph::Graph;
 pub use place::Design;

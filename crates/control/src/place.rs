@@ -3,14 +3,11 @@
 //! turns out that a space cannot run a node, the caller places the graph again with that refusal.
 //!
 //! In: a checked [`Graph`], and offers of the spaces present. Out: the parts of a [`Design`]: the plan, and the origin of
-//! each node. [`check`] is for the plan as a whole.
+//! each node. [`whole`](crate::whole) checks the plan as a whole.
 
-use crate::branches;
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
-use crate::isolate::groups;
 use crate::space::{Before, Offer, level};
-use base::limits::THREADS;
-use engine::{Cost, Edge, How, Node, NodeId, Plan, Stages};
+use engine::{Cost, Edge, How, Node, NodeId, Plan};
 use filter::{ClassUse, Kind, Params, Spaces};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -47,25 +44,6 @@ pub struct Site {
 /// space's name.
 #[derive(Clone, Debug, Default)]
 pub struct Refused(pub BTreeMap<(NodeId, String), String>);
-
-/// Checks a placed design as a whole: its stages, its processes, and the branches on its threads.
-pub fn check(design: &Design) -> Result<(), Diagnostic> {
-    let stages = Stages::of(&design.plan);
-    if let Some((id, why)) = stages.unspread {
-        let site = &design.sites[id.index()];
-        let at = site.param_spans.iter().find(|(key, _)| *key == "spread").map_or(site.span, |(_, span)| *span);
-        let text = format!("`{}` cannot be spread here", design.plan.nodes[id.index()].label);
-        return Err(Diagnostic::new(text, at).with_label(why));
-    }
-    groups(design)?;
-    if stages.threads() > THREADS {
-        let last = design.sites.last().map_or(Span::NONE, |site| site.span);
-        let text = format!("a request runs on {THREADS} threads at most");
-        let help = "each `||`, and each of `workers=` and `spread=`, is one more";
-        return Err(Diagnostic::new(text, last).with_help(help));
-    }
-    branches::check(design, &stages)
-}
 
 /// A graph whose nodes are placed one by one. For each, the caller says what the spaces offer.
 pub struct Placing<'a> {

@@ -1,9 +1,9 @@
 //! Kinds that exist only in these tests, with every property that the control plane reads. They cannot run.
 
 use control::difference::Difference;
-use control::place::{self, Placing, Refused};
+use control::place::{Placing, Refused};
 use control::transaction::Failed;
-use control::{Design, Graph, Registry, Transaction, checked};
+use control::{Design, Graph, Registry, Transaction, checked, whole};
 use filter::prelude::*;
 use request::{Diagnostic, Text};
 use testkit::FussySpace;
@@ -137,7 +137,7 @@ pub fn placed(graph: Graph, spaces: &[FussySpace], refused: &Refused) -> Result<
 /// From an expanded tree to a placed and checked design.
 pub fn design(text: &Text, registry: &Registry, spaces: &[FussySpace]) -> Result<Design, Diagnostic> {
     let design = placed(checked(text, registry)?, spaces, &Refused::default())?;
-    place::check(&design).map(|()| design)
+    whole::check(&design).map(|()| design)
 }
 
 /// Carries a design out in these spaces.

@@ -9,9 +9,9 @@ use crate::parser::space::{NAME as PARSER, ParserSpace};
 use crate::space::Space;
 use capture::Devices;
 use control::difference::Difference;
-use control::place::{self, Asked, Offered, Placing};
+use control::place::{Asked, Offered, Placing};
 use control::transaction::{Failed, Order, wrong};
-use control::{Before, Design, Graph, Offer, Transaction};
+use control::{Before, Design, Graph, Offer, Transaction, whole};
 use filter::{Kind, Params, Spaces};
 use request::Diagnostic;
 use std::collections::BTreeSet;
@@ -88,7 +88,7 @@ impl Here<'_> {
             for (id, note) in &cut.notes {
                 design.sites[id.index()].notes.push(note.clone());
             }
-            place::check(&design)?;
+            whole::check(&design)?;
             return match cut.wrong.clone() {
                 Some((id, error)) => Err(wrong(&design, id, error)),
                 None => Ok((design, cut)),
