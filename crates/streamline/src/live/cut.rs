@@ -8,8 +8,9 @@
 //! not fit into the daemon's budget runs in the reader, and a pre-filter that does not fit is made cheaper or left out.
 //! If a budget changes before the plan is carried out, the daemon refuses the excess: that is known then.
 
+use super::behind::Behind;
 use super::known::Known;
-use super::lowering::{self, Behind, DAEMON, KERNEL, WAYS, forwards_to, is_own};
+use super::lowering::{self, DAEMON, KERNEL, WAYS, forwards_to, is_own};
 use super::reads::{Leaving, PreFiltering, Reads, Way, Why, nothing_comes};
 use super::selection::{Selection, selection};
 use super::shape::Shape;

@@ -1,21 +1,10 @@
-//! Decides from the plan which filters the kernel runs, or the daemon where it copies. It decides before anything is
-//! opened, both to explain a request and to run it.
-//!
-//! In:
-//! - filters, one after the other from a device on ([`lowered`]);
-//! - the filters behind the edges that leave the kernel ([`Behind`], [`wanted`]).
-//!
-//! Out: expressions and programs. The module `cut` makes a plan's readings of them.
-//!
-//! The filters behind an edge decide by themselves; the kernel leaves out packets that they cannot want. Where packets
-//! are *taken away* from the host, only filters written as a program count. A request with a filter like `tcp` does not
-//! ask to leave all other packets with the host.
+//! Combines filters that stand one after the other from a device on: the expression that the kernel asks, or the daemon
+//! where it copies. Makes programs of expressions, and cheap ones where they must be.
 
-use super::selection::{Selection, is_typed, selection};
+use super::selection::{Selection, is_typed};
 use capture::budget::INSTRUCTIONS;
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
-use capture::{CaptureError, CaptureErrorKind, ETHERNET};
-use engine::{Edge, NodeId, Plan};
+use capture::{CaptureError, CaptureErrorKind};
 use filter::{DeviceAccess, Kind, Lower, Params};
 use program::{Compile, Expression, Passes, Program};
 
@@ -107,122 +96,6 @@ fn repeats(expression: &Expression) -> bool {
         Expression::All(parts) | Expression::Any(parts) => parts.iter().any(repeats),
         Expression::Not(part) => repeats(part),
     }
-}
-
-/// The packets that filters behind an edge can want, as far as the filters tell.
-#[derive(Clone, Debug)]
-pub(crate) struct Behind {
-    /// Selectors; a wanted packet passes all of them.
-    written: Vec<Selection>,
-    /// What a wanted packet must be besides.
-    pre_filter: Option<Expression>,
-    /// A filter behind the selectors that turns packets into others.
-    opened: Option<Opened>,
-}
-
-/// Wanted packets at a filter that turns packets into others: those that it turns (`others`), and those that the
-/// filters behind it want as they are (`behind`).
-#[derive(Clone, Debug)]
-struct Opened {
-    others: Vec<Expression>,
-    behind: Vec<Behind>,
-}
-
-impl Behind {
-    pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
-        Behind::find(plan, edge, true)
-    }
-
-    /// `may_open`: look behind a filter that turns packets into others. Not behind two of them, since a plan has many
-    /// paths.
-    fn find(plan: &Plan, edge: &Edge, may_open: bool) -> Behind {
-        let mut behind = Behind { written: Vec::new(), pre_filter: None, opened: None };
-        let mut at = edge.to;
-        // Plans have no cycles, so this ends.
-        while behind.add(plan, at, may_open) {
-            let [Edge { to, select: None, .. }] = &plan.nodes[at.index()].edges[..] else { break };
-            at = *to;
-        }
-        behind
-    }
-
-    /// Adds what a packet has to pass at a node. Gives whether that is known completely, so that the next node can be
-    /// added.
-    fn add(&mut self, plan: &Plan, at: NodeId, may_open: bool) -> bool {
-        if plan.nodes[at.index()].edges.iter().any(|edge| edge.rejected) {
-            // The rejected packets are wanted as well.
-            return false;
-        }
-        if let Some(selection) = selection(plan, at) {
-            match &selection {
-                Selection::Filter(Kind { lower: Some(Lower::Program(_) | Lower::Selects(_)), .. }, _) => {}
-                Selection::Filter(kind @ Kind { opens: Some(opens), .. }, params) => {
-                    if may_open && let Some(others) = opens(params) {
-                        let others = others.into_iter().map(Expression::Packet).collect();
-                        let edges = &plan.nodes[at.index()].edges;
-                        let behind = edges.iter().map(|edge| Behind::find(plan, edge, false)).collect();
-                        self.opened = Some(Opened { others, behind });
-                    }
-                    debug_assert!(kind.pre_filter.is_none(), "what it opens it wants");
-                    return false;
-                }
-                Selection::Filter(kind, params) => {
-                    self.pre_filter = kind.pre_filter.and_then(|pre_filter| pre_filter(params)).map(Expression::Packet);
-                    return false;
-                }
-                _ => {}
-            }
-            self.written.push(selection);
-            return true;
-        }
-        false
-    }
-
-    /// An expression that passes at least what the filters can want. `None`: that may be everything. Packets are cut to
-    /// `snap_len` bytes before the filters see them (0 = not cut).
-    fn expression(
-        &self,
-        only_written: bool,
-        compiler: &dyn Compile,
-        link_type: u16,
-        snap_len: u32,
-    ) -> Option<Expression> {
-        let written = self.written.iter().filter(|one| snap_len == 0 || one.is_of_cut_packets());
-        // A selector without an expression reports its error itself.
-        let written = written.filter_map(|one| one.expression(compiler, link_type).ok());
-        let pre_filter = self.pre_filter.clone().filter(|_| !only_written && link_type == ETHERNET);
-        let opened = self.opened.as_ref().filter(|_| link_type == ETHERNET).and_then(|opened| {
-            let behind =
-                opened.behind.iter().map(|behind| behind.expression(only_written, compiler, link_type, snap_len));
-            let behind = behind.collect::<Option<Vec<_>>>()?;
-            Some(Expression::Any(behind.into_iter().chain(opened.others.iter().cloned()).collect()))
-        });
-        let all: Vec<Expression> =
-            written.chain(pre_filter).chain(opened).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
-        let all = Expression::All(all);
-        let program = all.program(Passes::Perhaps)?;
-        program.always().is_none_or(|length| length == 0).then_some(all)
-    }
-}
-
-/// Which packets the filters behind these edges want; the edges leave the kernel at one place. A packet has to pass any
-/// of the expressions. `None`: all packets may be wanted. `only_written`: count only selectors, not what other filters
-/// can want.
-pub(crate) fn wanted(
-    behind: &[Behind],
-    only_written: bool,
-    compiler: &dyn Compile,
-    link_type: u16,
-    snap_len: u32,
-) -> Option<Vec<Expression>> {
-    let mut all: Vec<Expression> = Vec::new();
-    for behind in behind {
-        let one = behind.expression(only_written, compiler, link_type, snap_len)?;
-        if !all.contains(&one) {
-            all.push(one);
-        }
-    }
-    (!all.is_empty()).then_some(all)
 }
 
 /// Above this cost, a reader's expression may be replaced by a cheap, rough one. It is the average share of each of a

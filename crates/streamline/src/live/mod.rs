@@ -3,7 +3,8 @@
 //! - `known` — what is known of devices, budgets and refusals.
 //! - `offer` — decides which filters may run there.
 //! - `cut` — decides from the plan what is read and what is left out, before anything is opened; `shape` has what the
-//!   plan's shape rules out, `reads` what a source reads, `lowering` the programs for it.
+//!   plan's shape rules out, `reads` what a source reads, `lowering` the
+//!   programs for it, `behind` the packets that filters above want.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
 //! - `verifier` — asks the kernel about programs.
 //! - `forward` — frames that go from one device to another.
@@ -11,6 +12,7 @@
 //! - here — both spaces, and the worker's part of a plan ([`rest`]), in which everything that runs further down is a
 //!   source.
 
+mod behind;
 mod cut;
 mod forward;
 mod known;

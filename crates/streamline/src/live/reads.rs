@@ -4,8 +4,9 @@
 //!
 //! Where packets are only counted (`count`), they are not copied: only the record of the counts leaves.
 
+use super::behind::{Behind, wanted};
 use super::known::Known;
-use super::lowering::{self, Behind, Lowered, cannot, counts, forwards_to};
+use super::lowering::{self, Lowered, cannot, counts, forwards_to};
 use super::selection::{OneByOne, Selection, selection};
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
 use capture::{CaptureError, CaptureRequest, ETHERNET, Mode, Share};
@@ -254,7 +255,7 @@ impl Leaving {
         link_type: u16,
     ) -> Option<Vec<Expression>> {
         let compiler = known.compiler.as_ref();
-        lowering::wanted(self.behind.as_ref()?, only_written, compiler, link_type, snap_len(&way.params))
+        wanted(self.behind.as_ref()?, only_written, compiler, link_type, snap_len(&way.params))
     }
 
     /// Completes a device's capture request with the filters behind the device.
