@@ -88,7 +88,7 @@ impl<'a> Placing<'a> {
     }
 
     /// The node that is placed next; the nodes before it are placed. `None`: all are.
-    pub fn next(&self) -> Option<Asked<'a>> {
+    pub fn ask(&self) -> Option<Asked<'a>> {
         let id = *self.left.front()?;
         let calls_of = |id: NodeId| calls(&self.graph.node(id).task);
         let before = |space| self.chain(id, space).into_iter().flat_map(calls_of).collect();
@@ -186,7 +186,7 @@ impl<'a> Placing<'a> {
                 continue;
             }
             let refused = self.refused.0.get(&(id, name.to_string()));
-            match refused.map_or(offered.as_ref(), |why| Err(why)) {
+            match refused.map_or(offered.as_ref(), Err) {
                 Ok(None) => {}
                 Err(why) => {
                     objections.push(objection(why));

@@ -96,7 +96,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The next order, and the name of the space that it is for. `None`: the transaction has ended.
-    pub fn next(&mut self) -> Option<(&'a str, Order)> {
+    pub fn order(&mut self) -> Option<(&'a str, Order)> {
         if let Some((id, running)) = self.keeps.front() {
             return Some((self.space(*id), Order::Keep(*id, *running)));
         }

@@ -127,7 +127,7 @@ pub fn registry() -> Registry {
 pub fn placed(graph: Graph, spaces: &[FussySpace], refused: &Refused) -> Result<Design, Diagnostic> {
     let names: Vec<_> = spaces.iter().map(FussySpace::what).collect();
     let mut placing = Placing::new(&graph, &names, refused)?;
-    while let Some(asked) = placing.next() {
+    while let Some(asked) = placing.ask() {
         placing.put(&spaces.iter().map(|space| space.offer(&asked)).collect::<Vec<_>>())?;
     }
     let (plan, sites) = placing.done();
@@ -143,7 +143,7 @@ pub fn design(text: &Text, registry: &Registry, spaces: &[FussySpace]) -> Result
 /// Carries a design out in these spaces.
 pub fn carry_out(design: &Design, running: Option<&Design>, spaces: &[FussySpace]) -> Result<Difference, Failed> {
     let mut transaction = Transaction::new(design, running);
-    while let Some((name, order)) = transaction.next() {
+    while let Some((name, order)) = transaction.order() {
         let space = spaces.iter().find(|space| space.what().0 == name).expect("a design is placed in these spaces");
         transaction.answer(space.follow(&order, &design.plan));
     }

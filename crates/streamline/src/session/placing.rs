@@ -52,7 +52,7 @@ impl Here<'_> {
         let own = [(APP, Spaces::APP), (KERNEL, Spaces::KERNEL), (DAEMON, Spaces::DAEMON)];
         let spaces: Vec<(&str, Spaces)> = own.into_iter().chain(parser).collect();
         let mut placing = Placing::new(&graph, &spaces, &self.known.refused)?;
-        while let Some(Asked { calls, before }) = placing.next() {
+        while let Some(Asked { calls, before }) = placing.ask() {
             let offered = |((name, _), before): (&(&str, Spaces), &Vec<Before<'_>>)| -> Offered {
                 let offers = calls.iter().map(|(kind, params)| self.offered(name, kind, params, before));
                 let offers: Option<Vec<Offer>> = offers.collect::<Result<_, _>>()?;
@@ -149,7 +149,7 @@ impl Here<'_> {
     /// Follows the orders of a transaction.
     fn attempt(&mut self, design: &Design, running: Option<&Design>) -> Result<Difference, Failed> {
         let mut transaction = Transaction::new(design, running);
-        while let Some((name, order)) = transaction.next() {
+        while let Some((name, order)) = transaction.order() {
             let space = self.space(name).expect("a design is placed in spaces that are here");
             transaction.answer(match order {
                 Order::Keep(id, running) => Ok(space.keep(id, running)),
