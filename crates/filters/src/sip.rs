@@ -1,16 +1,15 @@
 //! SIP messages as records.
 //!
-//! `protocols::sip` reads heads. This file finds messages in datagrams and in TCP streams, where each head tells the
-//! length of its body. Bodies are skipped.
+//! The conversation is in `protocols::sip`. This file gives it datagrams and streams, and makes a record of each message.
 
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use base::limits::{SIP_BUFFERED_BYTES, SIP_HEAD_BYTES};
 use filter::prelude::*;
-use memchr::memchr_iter;
 use packet::frame::protocol;
 use protocols::carry::Carried;
-use protocols::sip::{self, Head, Start};
+use protocols::conversation::{Ear, Fact as _, Fed, How, Id, Run, Side};
+use protocols::sip::{Conversation, Fact};
 
 static SCHEMA: Schema = Schema::new(
     "sip",
@@ -43,7 +42,7 @@ pub static KIND: Kind = Kind::new("sip", "reads SIP messages and gives a record 
     .takes(&[Type::Bytes, Type::Message])
     .rejects()
     .gives_records(&SCHEMA)
-    .mode(Mode::Session(SessionKey::Class))
+    .mode(Mode::Session(SessionKey::Connection))
     .wants(&[(Type::Frame, "{ udp + tcp }"), (Type::Packet, "{ udp + tcp }")])
     .parses_payload()
     .examples(&[Example { request: "pcap sip.pcap | udp | sip | head 2", output: A_CALL }]);
@@ -56,7 +55,7 @@ const _: () = assert!(SIP_HEAD_BYTES == 64 << 10, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let sip = Sip { row: RowWriter::new(&SCHEMA), carried: Carried::new(SIP_BUFFERED_BYTES) };
-    Ok(Instance::session(SessionKey::Class, sip))
+    Ok(Instance::session(SessionKey::Connection, sip))
 }
 
 struct Sip {
@@ -65,24 +64,44 @@ struct Sip {
     carried: Carried,
 }
 
-/// The state of one direction of a connection or flow.
+/// The state of a connection or flow.
 enum Session {
-    Datagrams,
-    Stream(Stream),
+    Datagrams(Conversation),
+    Stream(Conversation),
     /// Not SIP.
     Gone,
 }
 
-#[derive(Default)]
-struct Stream {
-    /// A copy of the beginning of an unfinished head.
-    part: Vec<u8>,
-    /// `part` has a whole first line of SIP.
-    has_line: bool,
-    /// Bytes of a body that are still to come.
-    body_left: u64,
-    /// A message came.
-    is_confirmed: bool,
+/// Makes records of the messages that it hears.
+struct Listener<'a, 'b> {
+    row: &'a mut RowWriter,
+    /// The facts that the row has, by their numbers. The first one counts.
+    has: u32,
+    outlet: &'a mut Outlet<'b>,
+    block: &'a Descriptor,
+}
+
+impl Ear<Fact> for Listener<'_, '_> {
+    fn begin(&mut self, _id: Id) {
+        self.has = 0;
+        begin_row(self.row, self.block.time, self.block.class, self.outlet.facts(self.block.class));
+    }
+
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        let (field, bit) = (Fact::ALL[fact.number()].field[id.side.index()], 1 << fact.number());
+        if !field.is_empty() && self.has & bit == 0 {
+            self.has |= bit;
+            self.row.text(field, value);
+        }
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.outlet.count(what, 1);
+    }
+
+    fn end(&mut self, _id: Id, _how: How) {
+        self.outlet.record(self.row, self.block.time, self.block.class);
+    }
 }
 
 impl SessionFilter for Sip {
@@ -90,8 +109,8 @@ impl SessionFilter for Sip {
 
     fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Session {
         match cx.streams.get(class).map(|facts| facts.flow.protocol) {
-            Some(protocol::UDP) => Session::Datagrams,
-            Some(_) => Session::Stream(Stream::default()),
+            Some(protocol::UDP) => Session::Datagrams(Conversation::default()),
+            Some(_) => Session::Stream(Conversation::default()),
             None => Session::Gone,
         }
     }
@@ -101,25 +120,23 @@ impl SessionFilter for Sip {
         for (place, block) in batch.iter() {
             outlet.place = place;
             let bytes = outlet.bytes(block);
-            let is_sip = match session {
-                Session::Datagrams => match sip::head(bytes) {
-                    Some(head) => {
-                        self.give(&head, block, &mut outlet);
-                        true
-                    }
-                    None => false,
-                },
-                Session::Stream(stream) => {
-                    let is_sip = self.segment(stream, block, bytes, &mut outlet);
-                    if !is_sip && !stream.is_confirmed {
-                        self.carried.clear(&mut stream.part);
-                        *session = Session::Gone;
-                    }
-                    is_sip
+            let side = Side::to_server(block.class.direction() == 0);
+            let fed = match session {
+                Session::Datagrams(conversation) => {
+                    conversation.datagram(side, bytes, &mut self.ear(block, &mut outlet))
                 }
-                Session::Gone => false,
+                Session::Stream(conversation) => {
+                    if block.gap() > 0 && conversation.gap(side, block.gap(), &self.carried) {
+                        outlet.count(REST_MISSING, 1);
+                    }
+                    let run = Run { bytes, time: block.time };
+                    let Sip { row, carried } = self;
+                    let mut ear = Listener { row, has: 0, outlet: &mut outlet, block };
+                    conversation.feed(side, run, carried, &mut ear)
+                }
+                Session::Gone => Fed::NotMine,
             };
-            if !is_sip {
+            if fed == Fed::NotMine {
                 outlet.reject_block();
             }
         }
@@ -127,135 +144,23 @@ impl SessionFilter for Sip {
     }
 
     fn close(&mut self, session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
-        if let Session::Stream(mut stream) = session {
-            self.forget(&mut stream, &mut Outlet::new(cx));
+        if let Session::Stream(mut conversation) = session {
+            let count = |side| u64::from(conversation.gap(side, 0, &self.carried));
+            let missing: u64 = [Side::Client, Side::Server].map(count).iter().sum();
+            if missing > 0 {
+                cx.count(REST_MISSING, missing);
+            }
         }
         Ok(())
     }
 }
 
+const REST_MISSING: &str = "sip messages whose rest is missing";
+
 impl Sip {
-    fn give(&mut self, head: &Head<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
-        let row = &mut self.row;
-        begin_row(row, block.time, block.class, outlet.facts(block.class));
-        match head.start {
-            Start::Request { method, uri, version } => {
-                row.text("sip.method", method).text("sip.uri", uri).text("sip.version", version);
-                row.text("sip.request_line", head.line);
-            }
-            Start::Response { version, code, reason } => {
-                row.text("sip.version", version).text("sip.code", code).text("sip.reason", reason);
-                row.text("sip.response_line", head.line);
-            }
-        }
-        let fields = [
-            ("sip.from", "From", Some(b'f')),
-            ("sip.to", "To", Some(b't')),
-            ("sip.call_id", "Call-ID", Some(b'i')),
-            ("sip.user_agent", "User-Agent", None),
-            ("sip.content_type", "Content-Type", Some(b'c')),
-        ];
-        for (field, name, short) in fields {
-            if let Some(value) = head.field(name, short) {
-                row.text(field, value);
-            }
-        }
-        outlet.record(row, block.time, block.class);
+    fn ear<'a, 'b>(&'a mut self, block: &'a Descriptor, outlet: &'a mut Outlet<'b>) -> Listener<'a, 'b> {
+        Listener { row: &mut self.row, has: 0, outlet, block }
     }
-
-    /// Reads a piece of a stream; returns whether it was SIP.
-    fn segment(&mut self, stream: &mut Stream, block: &Descriptor, bytes: &[u8], outlet: &mut Outlet<'_>) -> bool {
-        if block.gap() > 0 {
-            self.forget(stream, outlet);
-            stream.body_left = stream.body_left.saturating_sub(u64::from(block.gap()));
-        }
-        let mut rest = bytes;
-        let mut is_sip = false;
-        while !rest.is_empty() {
-            if stream.body_left > 0 {
-                let len = rest.len().min(usize::try_from(stream.body_left).unwrap_or(usize::MAX));
-                stream.body_left -= len as u64;
-                (rest, is_sip) = (&rest[len..], true);
-                continue;
-            }
-            // Empty lines between messages keep connections alive (RFC 5626, 4.4.1).
-            if stream.part.is_empty() {
-                let start = rest.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(rest.len());
-                rest = &rest[start..];
-                if rest.is_empty() {
-                    return is_sip || stream.is_confirmed;
-                }
-            }
-            let before = stream.part.len();
-            let limit = SIP_HEAD_BYTES - before;
-            let may_begin = before > 0 || sip::may_begin(rest);
-            let part = &rest[..rest.len().min(limit)];
-            let had_line = std::mem::take(&mut stream.has_line);
-            let joined = if before == 0 {
-                None
-            } else if self.carried.keep(&mut stream.part, part) {
-                Some(std::mem::take(&mut stream.part))
-            } else {
-                outlet.count("sip messages given up for want of memory", 1);
-                self.carried.clear(&mut stream.part);
-                return is_sip;
-            };
-            let seen = joined.as_deref().unwrap_or(part);
-            let is_full = seen.len() == SIP_HEAD_BYTES;
-            let is_new = is_full || goes_further(seen, before, had_line);
-            let found = if is_new { sip::head(seen) } else { None };
-            let has_line = if is_new { found.is_some() } else { had_line };
-            match found.filter(|head| head.is_whole || is_full) {
-                Some(head) => {
-                    self.give(&head, block, outlet);
-                    stream.body_left = head.body_len().unwrap_or(0) as u64;
-                    (stream.is_confirmed, is_sip) = (true, true);
-                    rest = rest.get(head.len.saturating_sub(before)..).unwrap_or_default();
-                }
-                None if may_begin && !is_full && (has_line || !is_new || !seen.contains(&b'\n')) => {
-                    match joined {
-                        Some(joined) => stream.part = joined,
-                        None if self.carried.keep(&mut stream.part, seen) => {}
-                        None => {
-                            outlet.count("sip messages given up for want of memory", 1);
-                            return is_sip;
-                        }
-                    }
-                    stream.has_line = has_line;
-                    return true;
-                }
-                None => {
-                    if let Some(mut joined) = joined {
-                        self.carried.clear(&mut joined);
-                    }
-                    return is_sip;
-                }
-            }
-            if let Some(mut joined) = joined {
-                self.carried.clear(&mut joined);
-            }
-        }
-        is_sip || bytes.is_empty()
-    }
-
-    /// Drops an unfinished head whose rest will not come.
-    fn forget(&mut self, stream: &mut Stream, outlet: &mut Outlet<'_>) {
-        if !stream.part.is_empty() {
-            outlet.count("sip messages whose rest is missing", 1);
-        }
-        self.carried.clear(&mut stream.part);
-        stream.has_line = false;
-    }
-}
-
-/// Do the bytes from `before` on complete the first line or, after it, the head? Otherwise there is nothing new to
-/// parse, so a head in small segments is not parsed again for each.
-fn goes_further(bytes: &[u8], before: usize, had_line: bool) -> bool {
-    if !had_line {
-        return before == 0 || bytes[before..].contains(&b'\n');
-    }
-    let near = &bytes[before.saturating_sub(2)..];
-    memchr_iter(b'\n', near).any(|end| matches!(near[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
 #[cfg(test)]
@@ -317,14 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_in_small_segments_is_not_read_anew_for_each() {
-        for head in [INVITE, b"INVITE sip:b@x SIP/2.0\na: b\n\n"] {
-            let start = head.iter().position(|byte| *byte == b'\n').unwrap();
-            let steps = 1..=sip::head(head).unwrap().len;
-            let looks: Vec<_> =
-                steps.clone().filter(|end| goes_further(&head[..*end], end - 1, *end > start + 1)).collect();
-            assert_eq!(looks, [1, start + 1, *steps.end()]);
-        }
+    fn a_head_in_small_segments_is_one_message() {
         let long = [&INVITE[..24], &[b'x'; SIP_HEAD_BYTES]].concat();
         let outcome = run(long.chunks(1).map(piece).collect(), protocol::TCP);
         assert_eq!(records(&outcome).len(), 1);

@@ -1,7 +1,90 @@
-//! Heads of SIP messages (RFC 3261): the first line, and header fields with their short names. Bodies and dialogues
-//! are not read.
+//! SIP (RFC 3261): heads of messages, with their first line and header fields, and messages in streams. Bodies and
+//! dialogues are not read.
 
+mod conversation;
+
+pub use conversation::{Conversation, KEPT_BYTES};
+
+use crate::conversation::{About, Kind};
 use crate::probe::Fit;
+
+/// A fact about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The method of a request.
+    Method,
+    /// The target of a request.
+    Uri,
+    /// `SIP/2.0`.
+    Version,
+    /// The first line of a request.
+    RequestLine,
+    /// The code of a response.
+    Code,
+    /// The text of the code.
+    Reason,
+    /// The first line of a response.
+    ResponseLine,
+    /// The header field From, as the next ones, which may come several times.
+    From,
+    /// To.
+    To,
+    /// Call-ID.
+    CallId,
+    /// User-Agent.
+    UserAgent,
+    /// Content-Type.
+    ContentType,
+    /// Via.
+    Via,
+    /// Content-Length.
+    ContentLength,
+}
+
+/// Either side sends requests and responses.
+const fn both(field: &'static str, buffer: &'static str) -> About {
+    About { field: [field; 2], buffer: [buffer; 2], kind: Kind::Text }
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        both("sip.method", "sip.method"),
+        both("sip.uri", "sip.uri"),
+        both("sip.version", "sip.protocol"),
+        both("sip.request_line", "sip.request_line"),
+        both("sip.code", "sip.stat_code"),
+        both("sip.reason", "sip.stat_msg"),
+        both("sip.response_line", "sip.response_line"),
+        both("sip.from", "sip.from"),
+        both("sip.to", "sip.to"),
+        both("sip.call_id", ""),
+        both("sip.user_agent", "sip.user_agent"),
+        both("sip.content_type", "sip.content_type"),
+        both("", "sip.via"),
+        both("", "sip.content_length"),
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+impl Fact {
+    /// The fact that a header field says, by its name or its short name (RFC 3261, 7.3.3).
+    fn of_field(name: &[u8]) -> Option<Fact> {
+        const NAMES: [(Fact, &str, &str); 7] = [
+            (Fact::From, "From", "f"),
+            (Fact::To, "To", "t"),
+            (Fact::CallId, "Call-ID", "i"),
+            (Fact::UserAgent, "User-Agent", ""),
+            (Fact::ContentType, "Content-Type", "c"),
+            (Fact::Via, "Via", "v"),
+            (Fact::ContentLength, "Content-Length", "l"),
+        ];
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        NAMES.iter().find(|(_, long, short)| is(long) || !name.is_empty() && is(short)).map(|known| known.0)
+    }
+}
 
 /// A head.
 #[derive(Clone, Copy, Debug)]

@@ -232,7 +232,7 @@ impl Application {
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Sip(sip) => sip.feed(side, run, block.gap(), to),
             Application::Fresh(_) | Application::Other => {}
         }
         None

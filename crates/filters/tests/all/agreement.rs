@@ -39,7 +39,6 @@ const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'
 const CONTRADICTIONS: &[Contradiction] = &[
     bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
     shared("tls", &["tls.sni"], "the same"),
-    shared("sip", SIP_VALUES, "the filter reads SIP in streams whose other side is HTTP"),
     shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
     bundled(
         "http2",
@@ -63,8 +62,6 @@ const TLS_VALUES: &[&str] = &[
     "tls.subject",
     "tls.version",
 ];
-
-const SIP_VALUES: &[&str] = &["sip.code", "sip.reason", "sip.response_line", "sip.version"];
 
 const HTTP2_VALUES: &[&str] =
     &["http.hostname", "http.http_method", "http.http_refer", "http.http_user_agent", "http.url"];
