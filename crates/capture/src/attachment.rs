@@ -3,7 +3,7 @@
 use buffer::live::{Areas, Geometry, LiveMemory};
 use buffer::shared::segment::Access;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// LINKTYPE number of Ethernet.
 pub const ETHERNET: u16 = 1;
@@ -38,19 +38,15 @@ pub struct Past {
     pub whole: bool,
 }
 
-/// A reader's place on a ring.
-#[derive(Debug)]
-pub struct Attachment {
+/// A reader's place on a ring: the facts about it, without the file descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
     /// The owner's number for this reader.
     pub id: u64,
     /// The device.
     pub device: Device,
     /// Size of the ring.
     pub geometry: Geometry,
-    /// The page on which the reader publishes how far it is.
-    pub progress: OwnedFd,
-    /// The ring's areas, for mapping read-only.
-    pub areas: Areas<OwnedFd>,
     /// The bit of packets for this reader.
     pub bit: u8,
     /// Packets that had this bit before, and their bytes.
@@ -67,16 +63,48 @@ pub struct Attachment {
     pub past: Past,
     /// A note for the reader's user; empty if there is none.
     pub note: String,
+}
+
+/// The file descriptors of a reader.
+#[derive(Debug)]
+pub struct Fds {
+    /// The ring's areas, for mapping read-only.
+    pub areas: Areas<OwnedFd>,
     /// Brings its wake-ups, and shows the owner that it is still there.
     pub line: OwnedFd,
+    /// The page on which the reader publishes how far it is.
+    pub progress: OwnedFd,
+}
+
+impl Fds {
+    /// All of them, in the order in which they travel.
+    pub fn all(&self) -> [BorrowedFd<'_>; 5] {
+        let Areas { words, slots, data } = &self.areas;
+        [words.as_fd(), slots.as_fd(), data.as_fd(), self.line.as_fd(), self.progress.as_fd()]
+    }
+
+    /// Those that came with a message; `None` unless there are five.
+    pub fn of(all: Vec<OwnedFd>) -> Option<Fds> {
+        let [words, slots, data, line, progress] = <[OwnedFd; 5]>::try_from(all).ok()?;
+        Some(Fds { areas: Areas { words, slots, data }, line, progress })
+    }
+}
+
+/// A reader's place on a ring.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The facts about it.
+    pub granted: Granted,
+    /// Its file descriptors.
+    pub fds: Fds,
 }
 
 impl Attachment {
     /// Maps the ring.
     pub fn map(&self) -> io::Result<LiveMemory> {
-        let Areas { words, slots, data } = &self.areas;
+        let Areas { words, slots, data } = &self.fds.areas;
         let fds = Areas { words: words.as_fd(), slots: slots.as_fd(), data: data.as_fd() };
-        LiveMemory::map(fds, self.geometry, Access::Read)
+        LiveMemory::map(fds, self.granted.geometry, Access::Read)
     }
 }
 

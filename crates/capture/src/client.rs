@@ -1,6 +1,6 @@
 //! Readers through a daemon: the only right they need is to connect to its socket.
 
-use crate::attachment::{Attachment, Device, Exchange};
+use crate::attachment::{Attachment, Device, Exchange, Fds};
 use crate::budget::Budget;
 use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest};
 use crate::protocol::{Answer, Code, DaemonState, PROTOCOL, Question};
@@ -125,7 +125,10 @@ impl Client {
     /// Opens a reader.
     pub fn open(&self, asked: &CaptureRequest) -> Result<Attachment, CaptureError> {
         match self.ask(&Question::Open(asked.clone()))? {
-            (Answer::Granted(granted), fds) => granted.with(fds).ok_or_else(unexpected),
+            (Answer::Granted(granted), fds) => {
+                let fds = Fds::of(fds).ok_or_else(unexpected)?;
+                Ok(Attachment { granted, fds })
+            }
             (Answer::Refused(kind, text), _) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }

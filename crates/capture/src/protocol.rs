@@ -1,15 +1,13 @@
 //! Messages between a daemon and its clients. A client says hello, then asks; every question has one answer.
 
-use crate::attachment::{Attachment, Device, Exchange, Past};
+use crate::attachment::{Device, Exchange, Granted, Past};
 use crate::budget::{Budget, Part};
 pub use crate::capture_request::Code;
 use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest};
 use crate::registry::{ReaderState, RingState};
 use buffer::control::Message;
 use buffer::control::codec::{self, In, Out, Wire};
-use buffer::live::{Areas, Geometry};
 use buffer::{wire_enum, wire_struct};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
 pub const PROTOCOL: u32 = 9;
@@ -41,33 +39,6 @@ pub enum Question {
     Forget(String),
     /// A question about interfaces and flows.
     Flows(flow::Question),
-}
-
-/// An [`Attachment`] without the file descriptors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// See [`Attachment`].
-    pub id: u64,
-    /// See [`Attachment`].
-    pub device: Device,
-    /// See [`Attachment`].
-    pub geometry: Geometry,
-    /// See [`Attachment`].
-    pub bit: u8,
-    /// See [`Attachment`].
-    pub matched_before: (u64, u64),
-    /// See [`Attachment`].
-    pub kept_before: u64,
-    /// See [`Attachment`].
-    pub seen_before: u64,
-    /// See [`Attachment`].
-    pub first: u64,
-    /// See [`Attachment`].
-    pub decided: u64,
-    /// See [`Attachment`].
-    pub past: Past,
-    /// See [`Attachment`].
-    pub note: String,
 }
 
 /// A client, as other clients see it.
@@ -197,55 +168,6 @@ impl Wire for DaemonState {
     }
 }
 
-impl Granted {
-    /// The attachment without its file descriptors.
-    pub fn of(attachment: &Attachment) -> Granted {
-        Granted {
-            id: attachment.id,
-            device: attachment.device.clone(),
-            geometry: attachment.geometry,
-            bit: attachment.bit,
-            matched_before: attachment.matched_before,
-            kept_before: attachment.kept_before,
-            seen_before: attachment.seen_before,
-            first: attachment.first,
-            decided: attachment.decided,
-            past: attachment.past,
-            note: attachment.note.clone(),
-        }
-    }
-
-    /// The attachment again, with the file descriptors that came with the message; `None` unless there are five.
-    pub fn with(self, fds: Vec<OwnedFd>) -> Option<Attachment> {
-        let [words, slots, data, line, progress] = <[OwnedFd; 5]>::try_from(fds).ok()?;
-        let Granted { id, device, geometry, bit, matched_before, kept_before, seen_before, first, decided, past, note } =
-            self;
-        let areas = Areas { words, slots, data };
-        Some(Attachment {
-            id,
-            device,
-            geometry,
-            progress,
-            areas,
-            bit,
-            matched_before,
-            kept_before,
-            seen_before,
-            first,
-            decided,
-            past,
-            note,
-            line,
-        })
-    }
-}
-
-/// The file descriptors of an attachment, in the order in which they travel.
-pub fn fds_of(attachment: &Attachment) -> [BorrowedFd<'_>; 5] {
-    let Areas { words, slots, data } = &attachment.areas;
-    [words.as_fd(), slots.as_fd(), data.as_fd(), attachment.line.as_fd(), attachment.progress.as_fd()]
-}
-
 impl From<CaptureError> for Answer {
     fn from(error: CaptureError) -> Answer {
         Answer::Refused(error.kind, error.text)
@@ -255,6 +177,7 @@ impl From<CaptureError> for Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use buffer::live::Geometry;
 
     #[test]
     fn everything_said_is_heard_and_what_is_cut_is_not() {

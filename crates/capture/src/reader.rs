@@ -180,31 +180,32 @@ impl CaptureReader {
         share: Option<Share>,
     ) -> io::Result<CaptureReader> {
         let memory = attachment.map()?;
-        let looks_back = attachment.decided > attachment.first;
-        let bits = if looks_back { u64::MAX } else { 1u64 << (attachment.bit & 63) };
-        let progress = Progress::open(attachment.progress.as_fd())?;
+        let Attachment { granted, fds } = attachment;
+        let looks_back = granted.decided > granted.first;
+        let bits = if looks_back { u64::MAX } else { 1u64 << (granted.bit & 63) };
+        let progress = Progress::open(fds.progress.as_fd())?;
         let mut reader = LiveReader::new(memory, bits);
-        reader.begin_at(attachment.first);
+        reader.begin_at(granted.first);
         let books = Books {
-            bit: attachment.bit & 63,
-            matched_before: attachment.matched_before,
-            kept_before: attachment.kept_before,
-            seen_before: attachment.seen_before,
+            bit: granted.bit & 63,
+            matched_before: granted.matched_before,
+            kept_before: granted.kept_before,
+            seen_before: granted.seen_before,
             ..Books::default()
         };
         Ok(CaptureReader {
-            id: attachment.id,
-            device: attachment.device,
-            permission: attachment.first,
-            past: attachment.past,
-            note: attachment.note,
+            id: granted.id,
+            device: granted.device,
+            permission: granted.first,
+            past: granted.past,
+            note: granted.note,
             reader,
             progress,
-            line: attachment.line,
+            line: fds.line,
             offset: Offset::now(),
             share,
             books,
-            exchanged: looks_back.then_some(Exchanged { first: attachment.decided, program, past: true }),
+            exchanged: looks_back.then_some(Exchanged { first: granted.decided, program, past: true }),
             announced: false,
             nap: NAP_MIN,
             nap_max: NAP_MAX,

@@ -14,7 +14,7 @@ mod change;
 mod ring;
 mod turn;
 
-use crate::attachment::{Attachment, Exchange};
+use crate::attachment::{Attachment, Exchange, Granted};
 use crate::budget::Budget;
 use crate::capture_request::{
     By, CaptureError, CaptureErrorKind, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS,
@@ -377,9 +377,10 @@ impl Shared {
         // Without a reader the ring is dropped here.
         let past = change.end();
         let mut attachment = opened?;
-        if attachment.decided > attachment.first {
+        let granted = &mut attachment.granted;
+        if granted.decided > granted.first {
             // A reader with `last=` filters again what earlier programs matched.
-            attachment.decided = past?.await_end();
+            granted.decided = past?.await_end();
         }
         Ok(attachment)
     }
@@ -414,7 +415,8 @@ impl Shared {
                 change.forget();
             }
         });
-        Ok(Attachment { note: notes.join("; "), ..admitted? })
+        let Attachment { granted, fds } = admitted?;
+        Ok(Attachment { granted: Granted { note: notes.join("; "), ..granted }, fds })
     }
 
     fn next_id(&self) -> u64 {

@@ -14,8 +14,8 @@ use buffer::control::name::{self, Claimed};
 use buffer::control::{self, packets};
 use capture::CaptureErrorKind;
 use capture::line::CloseReason;
-use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, PROTOCOL, Question, fds_of};
-use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
+use capture::protocol::{Answer, ClientState, Code, DaemonState, PROTOCOL, Question};
+use capture::{Attachment, By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
 use net::{Networks, PortKeeper};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{SocketAddrUnix, SocketFlags};
@@ -417,12 +417,13 @@ impl Session {
             }
             Question::Open(asked) => match self.open(socket, asked) {
                 Ok(attachment) => {
-                    let answer = Answer::Granted(Granted::of(&attachment));
-                    let sent = control::send(socket, &answer, &fds_of(&attachment));
+                    let Attachment { granted, fds } = attachment;
+                    let id = granted.id;
+                    let sent = control::send(socket, &Answer::Granted(granted), &fds.all());
                     sent.or_else(|error| {
                         // Perhaps too many file descriptors are on their way. An answer without one may still get
                         // through.
-                        self.release(attachment.id);
+                        self.release(id);
                         send(CaptureError::system("what a reader needs cannot be handed out", &error).into())
                     })
                 }
@@ -496,7 +497,7 @@ impl Session {
         if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), self.peer.user) } else { None }
     }
 
-    fn open(&self, socket: &OwnedFd, mut asked: CaptureRequest) -> Result<capture::Attachment, CaptureError> {
+    fn open(&self, socket: &OwnedFd, mut asked: CaptureRequest) -> Result<Attachment, CaptureError> {
         let denied = |text| CaptureError::new(CaptureErrorKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
         let right = self.shared.policy.allows(&self.peer, &asked.device, asked.mode).map_err(denied)?;
@@ -520,22 +521,23 @@ impl Session {
         self.book(readers)?;
         let mut opened = self.shared.registry.open_for(self.peer.user, &asked, right);
         if let (Ok(attachment), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
-            let separator = if attachment.note.is_empty() { "" } else { "; " };
+            let separator = if attachment.granted.note.is_empty() { "" } else { "; " };
             let how = copied_from_socket(&why);
-            attachment.note = format!("{}{separator}packets of `{}` are {how}", attachment.note, asked.device);
+            attachment.granted.note =
+                format!("{}{separator}packets of `{}` are {how}", attachment.granted.note, asked.device);
         }
         if asked.keep
             && wanted > asked.ring_bytes
             && let Ok(attachment) = &mut opened
-            && attachment.note.is_empty()
+            && attachment.granted.note.is_empty()
         {
             let kibibytes = asked.ring_bytes >> 10;
-            attachment.note =
+            attachment.granted.note =
                 format!("the daemon's policy lets a ring have {kibibytes} KiB: no more than that is kept");
         }
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
             client.opening = false;
-            client.readers.extend(opened.as_ref().ok().map(|attachment| (attachment.id, asked.device)));
+            client.readers.extend(opened.as_ref().ok().map(|attachment| (attachment.granted.id, asked.device)));
         }
         opened
     }

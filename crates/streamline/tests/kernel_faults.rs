@@ -128,7 +128,7 @@ fn alone(bed: &mut Bed, error: i32) {
         let mut refused = 0;
         for step in 1.. {
             let (outcome, failed) = bed.fail(step, error, |registry| registry.open(&asked, 0));
-            let how = outcome.as_ref().map(|attachment: &Attachment| attachment.device.how.clone());
+            let how = outcome.as_ref().map(|attachment: &Attachment| attachment.granted.device.how.clone());
             match (&how, failed) {
                 (Ok(how), None) => assert!(how.contains("kernel's program on"), "{how}"),
                 // It ran one space higher, and the device says why.
@@ -169,9 +169,11 @@ fn beside_others(bed: &mut Bed, error: i32) {
     let another = bed.registry.open(&CaptureRequest { program: to_port(80), ..asked.clone() }, 0).unwrap();
     let mut number = 0u64;
     let come = |registry: &CaptureRegistry| {
-        registry.open(&CaptureRequest { program: to_port(53), ..asked.clone() }, 0).map(|new| registry.close(&[new.id]))
+        registry
+            .open(&CaptureRequest { program: to_port(53), ..asked.clone() }, 0)
+            .map(|new| registry.close(&[new.granted.id]))
     };
-    let change = |registry: &CaptureRegistry| registry.exchange(another.id, &to_port(443)).map(drop);
+    let change = |registry: &CaptureRegistry| registry.exchange(another.granted.id, &to_port(443)).map(drop);
     let keep = |registry: &CaptureRegistry| {
         let kept = registry.keep("near", By::WhatIsBest, 1 << 20, 7);
         registry.forget("near");

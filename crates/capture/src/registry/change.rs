@@ -7,7 +7,7 @@
 use super::ring::{New, Reader, Ring, Written};
 use super::turn::Turn;
 use super::{Consumed, Key, Shared, State};
-use crate::attachment::{self, Attachment, Exchange};
+use crate::attachment::{Attachment, Exchange, Granted, Past};
 use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest, Mode};
 use crate::permission::Permission;
 use crate::writer::Expression;
@@ -156,16 +156,16 @@ impl Change<'_> {
         let (written, memory, since, is_whole) =
             self.ring(|ring| (Arc::clone(&ring.written), ring.memory.clone(), ring.since, ring.standing.is_some()))?;
         // Scanning a ring takes too long for doing it under the lock.
-        let (mut first, mut past) = (memory.next(), attachment::Past::default());
+        let (mut first, mut past) = (memory.next(), Past::default());
         if last_ns > 0 {
             let now = written.writer.now();
             let mut reader = LiveReader::new(memory.clone(), 0);
             let oldest = reader.oldest_time().unwrap_or(0).max(since);
-            past = attachment::Past { reaches_ns: now.saturating_sub(oldest), whole: is_whole };
+            past = Past { reaches_ns: now.saturating_sub(oldest), whole: is_whole };
             reader.seek_time(now.saturating_sub(last_ns), 0);
             first = reader.position();
         }
-        let attachment = self.let_in(new, bit, first)?;
+        let Attachment { granted, fds } = self.let_in(new, bit, first)?;
         let set = self.set().and_then(|()| self.set_promiscuous());
         if let Err(error) = set {
             self.ring(|ring| ring.readers.retain(|reader| reader.id != id))?;
@@ -176,7 +176,7 @@ impl Change<'_> {
         // A reader that looks back also takes packets that were written for other readers. One that does not begins
         // before its expression was set, so that it misses nothing.
         let decided = if last_ns > 0 { memory.next() } else { first };
-        Ok(Attachment { decided, past, ..attachment })
+        Ok(Attachment { granted: Granted { decided, past, ..granted }, fds })
     }
 
     fn let_in(&self, new: New<'_>, bit: u8, first: u64) -> Result<Attachment, CaptureError> {

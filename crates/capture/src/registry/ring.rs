@@ -16,7 +16,7 @@
 //! A bit in force or resting must not be taken: packets that the old expression matched would count as the new one's.
 
 use super::{Consumed, READERS_OF_USERS, ring_bytes};
-use crate::attachment::{Attachment, Device, Past};
+use crate::attachment::{Attachment, Device, Fds, Granted, Past};
 use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest, Direction};
 use crate::line::{CloseReason, LINE_BYTES, Line, Word};
 use crate::permission::{Permission, Shown};
@@ -310,12 +310,10 @@ impl Ring {
             first,
             progress,
         });
-        Ok(Attachment {
+        let granted = Granted {
             id,
             device: self.device.clone(),
             geometry: self.written.writer.geometry(),
-            progress: its_progress,
-            areas,
             bit,
             matched_before,
             kept_before,
@@ -324,8 +322,8 @@ impl Ring {
             decided: first,
             past: Past::default(),
             note: String::new(),
-            line: theirs,
-        })
+        };
+        Ok(Attachment { granted, fds: Fds { areas, line: theirs, progress: its_progress } })
     }
 
     pub(super) fn reader(&mut self, id: u64) -> Result<&mut Reader, CaptureError> {

@@ -37,18 +37,18 @@ fn nobody_waits_for_programs_that_are_loaded_for_somebody_else() {
                 let mut fds = [PollFd::from_borrowed_fd(sleeps.line(), PollFlags::IN)];
                 let woken = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
                 assert_eq!(woken, 1);
-                registry.close(&[closes.id]);
-                assert_eq!(registry.gone(&[closes.id, goes.id]), [closes.id].into());
+                registry.close(&[closes.granted.id]);
+                assert_eq!(registry.gone(&[closes.granted.id, goes.granted.id]), [closes.granted.id].into());
             }
             let elsewhere = open(3, "played1").unwrap();
             assert_eq!(registry.states().len(), 2);
-            registry.close(&[elsewhere.id]);
+            registry.close(&[elsewhere.granted.id]);
             until(|| registry.states().len() == 1, "it is taken down");
             assert!(!slow.is_finished());
             go_on.send(()).unwrap();
             slow.join().unwrap().unwrap();
             if !exchanges {
-                registry.close(&[goes.id]);
+                registry.close(&[goes.granted.id]);
                 until(|| registry.states()[0].readers.len() == 1, "who came a moment ago has gone again");
             }
         }
@@ -65,16 +65,16 @@ fn a_reader_that_went_while_programs_were_loaded_is_not_served_for_ever() {
     let memory = goes.map().unwrap();
     std::thread::scope(|scope| {
         let (begun, go_on) = player.does.be_slow("played0");
-        let exchanging = scope.spawn(|| registry.exchange(stays.id, &first_byte(1)));
+        let exchanging = scope.spawn(|| registry.exchange(stays.granted.id, &first_byte(1)));
         begun.recv_timeout(Duration::from_secs(30)).unwrap();
-        registry.close(&[goes.id]);
+        registry.close(&[goes.granted.id]);
         go_on.send(()).unwrap();
         exchanging.join().unwrap().unwrap();
     });
     until(|| player.does.promiscuous.load(Ordering::SeqCst) == 0, "nobody wants to hear everything any more");
-    let before = memory.matched(usize::from(goes.bit)).packets;
+    let before = memory.matched(usize::from(goes.granted.bit)).packets;
     publish(&mut half, 0..10);
-    assert_eq!(memory.matched(usize::from(goes.bit)).packets, before);
+    assert_eq!(memory.matched(usize::from(goes.granted.bit)).packets, before);
     // If another device ends while a reader is let in there, that reader does not stay behind either.
     std::thread::scope(|scope| {
         let (begun, go_on) = player.does.be_slow("played1");
@@ -82,7 +82,10 @@ fn a_reader_that_went_while_programs_were_loaded_is_not_served_for_ever() {
             scope.spawn(|| registry.open(&CaptureRequest { device: "played1".into(), ..capture_request() }, 0));
         begun.recv_timeout(Duration::from_secs(30)).unwrap();
         player.does.gone.store(true, Ordering::SeqCst);
-        until(|| registry.states().is_empty() || registry.gone(&[stays.id]).len() == 1, "the devices have gone");
+        until(
+            || registry.states().is_empty() || registry.gone(&[stays.granted.id]).len() == 1,
+            "the devices have gone",
+        );
         go_on.send(()).unwrap();
         let why = opening.join().unwrap().unwrap_err();
         assert_eq!((why.kind, why.text.as_str()), (CaptureErrorKind::System, "`played1` has gone"));
@@ -97,7 +100,7 @@ fn a_bit_is_given_to_the_next_reader_when_no_packet_can_have_its_old_meaning() {
     let mut readers: Vec<Attachment> = (0..64).map(|_| registry.open(&small, 0).unwrap()).collect();
     assert_eq!(WAITED.get(), 0, "bits that nobody has had are at hand");
     for round in 1..=3 {
-        let gone: Vec<u64> = readers.drain(..20).map(|reader| reader.id).collect();
+        let gone: Vec<u64> = readers.drain(..20).map(|reader| reader.granted.id).collect();
         registry.close(&gone);
         readers.extend((0..20).map(|_| registry.open(&small, 0).unwrap()));
         assert_eq!(WAITED.get(), round, "once for all that went");
@@ -177,7 +180,7 @@ fn a_reader_that_talks_nonsense_is_let_go() {
     let (_player, registry) = player();
     let bad = registry.open(&capture_request(), 0).unwrap();
     let _good = registry.open(&capture_request(), 0).unwrap();
-    rustix::net::send(&bad.line, b"what?", rustix::net::SendFlags::empty()).unwrap();
+    rustix::net::send(&bad.fds.line, b"what?", rustix::net::SendFlags::empty()).unwrap();
     let until = Instant::now() + Duration::from_secs(5);
     while registry.states()[0].readers.len() > 1 {
         assert!(Instant::now() < until);
@@ -196,25 +199,25 @@ fn one_group_takes_away_and_others_are_told() {
     let (player, registry) = player();
     let taking = CaptureRequest { mode: Mode::Consume, ..capture_request() };
     let copies = registry.open(&capture_request(), 0).unwrap();
-    assert_eq!(copies.note, "");
+    assert_eq!(copies.granted.note, "");
     let (say, lingers) = mpsc::channel();
     *player.lingers.lock().unwrap() = Some(lingers);
     let first = registry.open(&taking, 0).unwrap();
-    assert!(first.note.contains("1 other reader of `played0` sees nothing"), "{}", first.note);
-    assert!(registry.open(&capture_request(), 1).unwrap().note.contains("does not come here"));
+    assert!(first.granted.note.contains("1 other reader of `played0` sees nothing"), "{}", first.granted.note);
+    assert!(registry.open(&capture_request(), 1).unwrap().granted.note.contains("does not come here"));
     let refused = registry.open(&taking, 1).unwrap_err();
     assert!(refused.kind == CaptureErrorKind::Full && refused.text.contains("another reader already"), "{refused}");
     // A reader with the same permission as the first joins its ring; each has its own expression.
     let joined = registry.open(&CaptureRequest { program: first_byte(3), ..taking.clone() }, 0).unwrap();
-    assert_ne!(joined.bit, first.bit);
+    assert_ne!(joined.granted.bit, first.granted.bit);
     assert_eq!(registry.states().iter().filter(|ring| ring.readers.len() == 2).count(), 1);
     drop(first);
     // Only a part is taken away now, and copying readers are told so.
     until(
-        || registry.states().iter().any(|ring| ring.readers.len() == 1 && ring.readers[0].id == joined.id),
+        || registry.states().iter().any(|ring| ring.readers.len() == 1 && ring.readers[0].id == joined.granted.id),
         "one goes",
     );
-    let told = registry.open(&capture_request(), 2).unwrap().note;
+    let told = registry.open(&capture_request(), 2).unwrap().granted.note;
     assert!(told.contains("takes away a part") && told.contains("do not come here"), "{told}");
     until(|| registry.states().len() == 2, "who only asked is gone");
     let first = joined;
@@ -260,7 +263,7 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
     let open = |asked: &CaptureRequest| {
         let attachment = registry.open(asked, 0)?;
         let sets = player.does.sets.load(Ordering::SeqCst);
-        registry.close(&[attachment.id]);
+        registry.close(&[attachment.granted.id]);
         // If other readers remain, the device hears of it a moment later.
         let hears = || asked.device != "played0" || player.does.sets.load(Ordering::SeqCst) > sets;
         until(hears, "its expression is given up");

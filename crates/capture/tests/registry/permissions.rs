@@ -48,8 +48,8 @@ fn shown(group: u32, text: &str) -> Permission {
 
 /// Finds the packets that lie in a ring's memory, of whichever reader: gives their first bytes.
 fn lies_in(attachment: &Attachment) -> impl Fn() -> Vec<u8> + use<> {
-    let file = std::fs::File::from(attachment.areas.data.try_clone().unwrap());
-    let bytes = attachment.geometry.ring_bytes as usize;
+    let file = std::fs::File::from(attachment.fds.areas.data.try_clone().unwrap());
+    let bytes = attachment.granted.geometry.ring_bytes as usize;
     move || {
         let mut memory = vec![0; bytes];
         file.read_exact_at(&mut memory, 0).unwrap();
@@ -72,7 +72,10 @@ fn what_a_group_is_not_shown_never_comes_into_its_ring() {
     let open = |asked: &CaptureRequest| registry.open(asked, permission.clone()).unwrap();
     let whole = registry.open(&capture_request(), 0).unwrap();
     let plain = open(&capture_request());
-    assert_eq!((whole.note.as_str(), plain.note.contains("of `played0` only what `3` passes")), ("", true));
+    assert_eq!(
+        (whole.granted.note.as_str(), plain.granted.note.contains("of `played0` only what `3` passes")),
+        ("", true)
+    );
     let (all, limited) = (lies_in(&whole), lies_in(&plain));
     let [mut whole_half, mut half] = [(); 2].map(|()| player.halves.lock().unwrap().pop_front().unwrap());
     let mut publish = |numbers: std::ops::Range<u64>| {
@@ -131,9 +134,9 @@ fn who_is_shown_a_part_takes_a_part_away() {
     publish(&mut half, 0..40);
     assert_eq!((take(&mut taking), lies()), ((0..40).filter(|n| n % 4 != 2).collect(), vec![1, 3]));
     // Other groups are told that only a part comes; readers of the same group are also told what they may see.
-    let told = registry.open(&capture_request(), 0).unwrap().note;
+    let told = registry.open(&capture_request(), 0).unwrap().granted.note;
     assert!(told.starts_with("another reader takes away a part of the packets that `played0` receives"), "{told}");
-    let told = registry.open(&capture_request(), permission).unwrap().note;
+    let told = registry.open(&capture_request(), permission).unwrap().granted.note;
     assert!(told.contains("only what `~2` passes; another reader takes away a part"), "{told}");
 }
 
@@ -150,8 +153,8 @@ fn what_is_too_much_together_is_for_who_asks_to_decide() {
     );
     until(|| registry.states().is_empty(), "nothing is left");
     let reader = registry.open(&capture_request(), permission).unwrap();
-    assert_eq!(registry.exchange(reader.id, &wordy.program).unwrap_err().kind, CaptureErrorKind::Cannot);
-    assert!(registry.exchange(reader.id, &first_byte(1)).is_ok());
+    assert_eq!(registry.exchange(reader.granted.id, &wordy.program).unwrap_err().kind, CaptureErrorKind::Cannot);
+    assert!(registry.exchange(reader.granted.id, &first_byte(1)).is_ok());
 }
 
 #[test]
@@ -187,8 +190,8 @@ fn one_users_expressions_leave_room_for_those_of_others() {
     assert!(registry.open_for(root, &costs(5), 0).is_ok());
     // A refused change leaves the old expression in force.
     for _ in 0..3 {
-        assert_eq!(registry.exchange(first.id, &first_bytes(41)).unwrap_err().kind, CaptureErrorKind::Cannot);
-        assert_eq!(registry.exchange(third.id, &first_bytes(6)).unwrap_err().kind, CaptureErrorKind::Cannot);
+        assert_eq!(registry.exchange(first.granted.id, &first_bytes(41)).unwrap_err().kind, CaptureErrorKind::Cannot);
+        assert_eq!(registry.exchange(third.granted.id, &first_bytes(6)).unwrap_err().kind, CaptureErrorKind::Cannot);
     }
     let mut reader = CaptureReader::new(first, None, None).unwrap();
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
@@ -215,7 +218,7 @@ fn beyond_the_budget_a_reader_gets_what_it_may_see_and_never_more() {
     let all = registry.open_for(1000, &capture_request(), permission.clone()).unwrap();
     let lies = lies_in(&all);
     assert_eq!(player.does.blocks.load(Ordering::SeqCst), 1, "the policy's own filter is asked where packets are");
-    assert_eq!(registry.exchange(all.id, &dear.program).unwrap_err().kind, CaptureErrorKind::Cannot);
+    assert_eq!(registry.exchange(all.granted.id, &dear.program).unwrap_err().kind, CaptureErrorKind::Cannot);
     let mut all = CaptureReader::new(all, None, None).unwrap();
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     publish(&mut half, 0..40);

@@ -167,7 +167,7 @@ fn who_sleeps_is_woken_while_another_device_is_taken_down() {
         *player.lingers.lock().unwrap() = Some(lingers);
         let slow = registry.open(&CaptureRequest { device: "slow0".into(), ..capture_request() }, 0).unwrap();
         std::thread::scope(|scope| {
-            let (id, registry) = (slow.id, &registry);
+            let (id, registry) = (slow.granted.id, &registry);
             if !by_line {
                 scope.spawn(move || registry.close(&[id]));
             }
@@ -208,7 +208,7 @@ fn past_packets_are_there_for_who_asks() {
     assert_eq!(registry.states().len(), 1, "a kept ring stays");
     assert!(registry.states()[0].kept);
     let [same, larger] = [capture_request().ring_bytes, 16 << 20].map(|ring_bytes| {
-        registry.open(&CaptureRequest { keep: true, ring_bytes, ..capture_request() }, 0).unwrap().note
+        registry.open(&CaptureRequest { keep: true, ring_bytes, ..capture_request() }, 0).unwrap().granted.note
     });
     assert!(same.is_empty() && larger.contains("was there already, and holds"), "{same} {larger}");
     let looking_back = CaptureRequest { last_ns: 5_000_000_000, ..capture_request() };

@@ -280,7 +280,7 @@ fn crowds_of_clients_shut_nobody_else_out() {
 
 /// Everything by which a reader might change other readers' view.
 fn assert_cannot_write(attachment: &Attachment, by_kernel: bool) {
-    let areas = &attachment.areas;
+    let areas = &attachment.fds.areas;
     for (fd, what) in [(&areas.words, "words"), (&areas.slots, "slots"), (&areas.data, "data")] {
         assert!(Mapping::of(fd.as_fd(), 4096, Access::Read).is_ok(), "{what}");
         assert!(Mapping::of(fd.as_fd(), 4096, Access::Write).is_err(), "{what} can be mapped for writing");
@@ -321,7 +321,7 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
             for round in 0..200u64 {
                 let word = Line::Asleep([round, 0, u64::MAX][random.below(3)]).to_bytes();
                 let fds = vec![stray.as_fd(); [0, 0, 1, 100][random.below(4)]];
-                match send(&attachment.line, &word, &fds) {
+                match send(&attachment.fds.line, &word, &fds) {
                     Ok(_) | Err(Errno::AGAIN | Errno::TOOMANYREFS) => {}
                     Err(error) => panic!("it was let go: {error}"),
                 }
@@ -329,7 +329,7 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
         });
         // The page is the reader's own, too. Whatever it writes there, the state has valid numbers, and other readers'
         // numbers do not change.
-        let page = std::fs::File::from(attachment.progress.try_clone().expect("there are files left"));
+        let page = std::fs::File::from(attachment.fds.progress.try_clone().expect("there are files left"));
         assert!(page.set_len(0).is_err() && page.set_len(1 << 20).is_err());
         for word in [0, 1, 1 << 32, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
             for at in 0..3 {
@@ -338,13 +338,13 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
                 let readers = || state.rings.iter().flat_map(|ring| &ring.readers);
                 assert!(readers().all(|reader| reader.lost <= reader.matched), "{state:?}");
                 assert!(
-                    readers().filter(|reader| reader.id != attachment.id).all(|reader| reader.lost == 0),
+                    readers().filter(|reader| reader.id != attachment.granted.id).all(|reader| reader.lost == 0),
                     "{state:?}"
                 );
             }
         }
         witnesses.traffic.more(300);
-        until("it is let go", || send(&attachment.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
+        until("it is let go", || send(&attachment.fds.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
     }
     until("it is gone", || bed.readers() == Witnesses::COUNT);
     witnesses.end(&bed);
@@ -408,7 +408,7 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     // A user with another entry for the same device gets a ring of its own, without earlier packets.
     let anna = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
     let attachment = anna.open(&CaptureRequest { last_ns: u64::MAX, ..bed.capture_request() }).expect("she may");
-    assert_eq!((attachment.seen_before, attachment.first, attachment.decided), (0, 0, 0));
+    assert_eq!((attachment.granted.seen_before, attachment.granted.first, attachment.granted.decided), (0, 0, 0));
     let mut reader = CaptureReader::new(attachment, None, None).expect("it can be mapped");
     assert_eq!(reader.look(), capture::reader::Found::Nothing);
     drop((secret, root));
@@ -464,7 +464,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
             }
             let attachment = client.open(&asked(by)).expect("they may");
             for program in [to_port(80), Vec::new()] {
-                client.exchange(attachment.id, &program).expect("it is a reader of theirs");
+                client.exchange(attachment.granted.id, &program).expect("it is a reader of theirs");
             }
             all.push(attachment);
         }
@@ -491,7 +491,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
     // Three packets of each of the three kinds. A socket filter that does not count drops unwanted packets unseen.
     until("packets are seen", || seen(9));
     let lies = |attachment: &Attachment, byte: u8| {
-        let Attachment { areas, geometry, .. } = attachment;
+        let (areas, geometry) = (&attachment.fds.areas, &attachment.granted.geometry);
         let sizes = [geometry.words_bytes(), geometry.slots_bytes(), geometry.ring_bytes as usize];
         let areas = [&areas.words, &areas.slots, &areas.data].into_iter().zip(sizes);
         areas.map(|(area, bytes)| bytes_of(area, bytes)).any(|bytes| bytes.windows(16).any(|run| run == [byte; 16]))
@@ -499,13 +499,15 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
     let check = |attachments: &[Attachment], expected: bool, what: &str| {
         for (at, attachment) in attachments.iter().enumerate() {
             assert!(lies(attachment, SHOWN), "{what}, reader {at}: it is not what was looked for");
-            assert_eq!(lies(attachment, DENIED), expected, "{what}, reader {at}: {}", attachment.device.how);
+            assert_eq!(lies(attachment, DENIED), expected, "{what}, reader {at}: {}", attachment.granted.device.how);
         }
     };
     for (attachments, expected) in copies.iter().zip([false, false, true]) {
         check(attachments, expected, "copies");
         assert!(
-            attachments.iter().all(|attachment| attachment.note.contains("only what `udp port 53` passes") != expected)
+            attachments
+                .iter()
+                .all(|attachment| attachment.granted.note.contains("only what `udp port 53` passes") != expected)
         );
     }
     drop(copies);
@@ -546,7 +548,7 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
         let (direction, by) = (ways[round % 3], [By::WhatIsBest, By::Kernel, By::PacketSocket][random.below(3)]);
         let sample = [1, 1, 7][random.below(3)];
         let outcome = match random.below(3) {
-            0 if !held.is_empty() => anna.exchange(held[random.below(held.len())].id, &dear).map(drop),
+            0 if !held.is_empty() => anna.exchange(held[random.below(held.len())].granted.id, &dear).map(drop),
             1 if held.len() > 40 => {
                 held.swap_remove(random.below(held.len()));
                 Ok(())
@@ -573,14 +575,14 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
         .map(|_| bert.open(&CaptureRequest { program: to_port(80), ..bed.capture_request() }).expect("she leaves some"))
         .collect();
     assert!(taken().taken > before + 10 * 5, "{before}, {:?}", taken());
-    bert.exchange(attachments[0].id, &to_port(443)).expect("and for another");
+    bert.exchange(attachments[0].granted.id, &to_port(443)).expect("and for another");
     let mut reader = CaptureReader::new(bert.open(&bed.capture_request()).expect("there is room"), None, None)
         .expect("it can be mapped");
     (0..40).for_each(|number| send_packet(&bed, number));
     until("all are there", || reader.ledger().matched == 40);
     let matched = |attachment: &Attachment| {
-        attachment.map().expect("it can be mapped").matched(usize::from(attachment.bit)).packets
-            - attachment.matched_before.0
+        attachment.map().expect("it can be mapped").matched(usize::from(attachment.granted.bit)).packets
+            - attachment.granted.matched_before.0
     };
     assert_eq!(matched(&attachments[1]), 10, "a fourth goes to port 80");
     assert!(matches!(reader.look(), capture::reader::Found::Packet(_)));
@@ -658,7 +660,11 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
         for by in [By::Kernel, By::PacketSocket] {
             until("the ring before is gone", || client.state().is_ok_and(|state| state.rings.is_empty()));
             let attachment = client.open(&CaptureRequest { ring_bytes, by, ..bed.capture_request() }).expect("she may");
-            assert!(attachment.geometry.ring_bytes <= 2 << 20, "{ring_bytes} wished, {:?}", attachment.geometry);
+            assert!(
+                attachment.granted.geometry.ring_bytes <= 2 << 20,
+                "{ring_bytes} wished, {:?}",
+                attachment.granted.geometry
+            );
         }
     }
 }
@@ -668,7 +674,7 @@ fn who_comes_first_with_a_small_ring_takes_no_room_from_who_comes_later() {
     let Some(bed) = Bed::new(None) else { return };
     let attachment =
         bed.client().open(&CaptureRequest { ring_bytes: 1 << 20, ..bed.capture_request() }).expect("root may");
-    assert_eq!(attachment.geometry.ring_bytes, capture::registry::RING_BYTES);
+    assert_eq!(attachment.granted.geometry.ring_bytes, capture::registry::RING_BYTES);
 }
 
 #[test]

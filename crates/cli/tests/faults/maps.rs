@@ -68,9 +68,13 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
     let connect = || Client::connect(&bed.socket(), "a test").expect("everybody may connect");
     let bert = as_user(BERT, connect);
     let attachment = bert.open(&bed.capture_request()).expect("he may");
-    assert!(!bert.device("near").expect("he may").copied && !attachment.device.copied, "{}", attachment.device.how);
+    assert!(
+        !bert.device("near").expect("he may").copied && !attachment.granted.device.copied,
+        "{}",
+        attachment.granted.device.how
+    );
     // Shows that his maps can be written; otherwise this test would prove nothing.
-    let data = attachment.areas.data.try_clone().expect("there is room");
+    let data = attachment.fds.areas.data.try_clone().expect("there is room");
     let mut reader = CaptureReader::new(attachment, None, None).expect("it can be mapped");
     send_packet(&bed, 0);
     until("it is written", || reader.memory().next() == 1);
@@ -85,8 +89,8 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
         let device = anna.device("near").expect("she may");
         assert!(device.copied && device.how.contains("CAP_BPF"), "{}", device.how);
         let mine = anna.open(&bed.capture_request()).expect("she may");
-        assert_eq!(stored(&mine.areas), [""; 0], "{}", mine.device.how);
-        assert!(mine.device.copied && mine.note.contains("CAP_BPF"), "{}", mine.note);
+        assert_eq!(stored(&mine.fds.areas), [""; 0], "{}", mine.granted.device.how);
+        assert!(mine.granted.device.copied && mine.granted.note.contains("CAP_BPF"), "{}", mine.granted.note);
         (anna, mine)
     });
     let mut her_reader = CaptureReader::new(mine, None, None).expect("it can be mapped");
@@ -94,7 +98,7 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
     assert_eq!((read(&mut reader), read(&mut her_reader)), (frame(1), frame(1)));
     // A connection has the rights of the moment when it was made, both more and fewer.
     let again = anna.open(&bed.capture_request()).expect("she may");
-    assert!(!again.device.copied, "she has lost the capability: {}", again.device.how);
+    assert!(!again.granted.device.copied, "she has lost the capability: {}", again.granted.device.how);
     let rings = bed.client().state().expect("it answers").rings;
     let mut readers: Vec<_> = rings.iter().map(|ring| (ring.device.copied, ring.readers.len())).collect();
     readers.sort_unstable();
@@ -120,7 +124,7 @@ fn where_everybody_may_load_programs_only_root_gets_maps() {
     let his = bert.open(&bed.capture_request()).expect("he may");
     let roots = root.open(&bed.capture_request()).expect("root may");
     for attachment in [&his, &roots] {
-        assert_eq!(stored(&attachment.areas), [""; 0], "{}", attachment.device.how);
+        assert_eq!(stored(&attachment.fds.areas), [""; 0], "{}", attachment.granted.device.how);
     }
     let rings = root.state().expect("it answers").rings;
     assert!(matches!(&rings[..], [ring] if ring.kept && ring.readers.len() == 2), "it is the kept ring: {rings:?}");

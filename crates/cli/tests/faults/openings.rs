@@ -151,7 +151,7 @@ fn others_read_on_while_openings_fail() {
         for limit in 3..files_end(&bed) + FILES {
             Limit(Resource::Nofile, Some(limit)).set(&bed);
             let outcome = client.open(&asked);
-            match outcome.as_ref().map(|attachment| client.exchange(attachment.id, &to_port(80))) {
+            match outcome.as_ref().map(|attachment| client.exchange(attachment.granted.id, &to_port(80))) {
                 Err(_) => refused += 1,
                 Ok(Err(_)) => not_exchanged += 1,
                 Ok(Ok(_)) => done += 1,
