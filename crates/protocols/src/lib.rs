@@ -1,6 +1,9 @@
-//! Protocols of applications, above TCP and UDP: one file per protocol, each a pure function of its bytes. No I/O, no
-//! clock, and no allocation per message. The crate `packet` reads what is below.
+//! Protocols of applications, above TCP and UDP: one file per protocol. Grammars are pure functions of bytes, without
+//! allocation; conversations keep what one message says about the next. No I/O, and no clock. The crate `packet` reads
+//! what is below.
 //!
+//! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. SSH, SMTP, FTP and
+//!   SIP are read so; of the other protocols this crate has grammars, and filters and rules read them themselves.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates, in the encoding [`der`].
