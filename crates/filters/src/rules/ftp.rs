@@ -104,7 +104,8 @@ impl Ear<Fact> for Listener<'_> {
         }
         if let (Some(one), Some(buffer)) = (self.to.get(number), BUFFERS[fact.number()][id.side.index()]) {
             one.put_copy(buffer, id.side.is_client(), value);
-            if fact == Fact::Reply {
+            // Rules ask whether a command was answered; a greeting answers none.
+            if fact == Fact::Reply && one.first(Buffer::FTP_COMMAND, true).is_some() {
                 one.put_number_once(Number::FTP_REPLY_RECEIVED, false, 1);
             }
         }

@@ -396,7 +396,7 @@ fn ftp(row: &mut RowWriter, one: &Transaction) {
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("dynamic_port", port);
     }
-    let is_answered = one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some();
+    let is_answered = one.first(Buffer::FTP_REPLY, false).is_some();
     row.text("reply_received", if is_answered { "yes" } else { "no" });
 }
 

@@ -135,7 +135,7 @@ pub const PROTOCOLS: &[Protocol] = &[
         name: "ftp",
         kind: &ftp::KIND,
         makers: STREAMS,
-        rules: &["", "ftp.reply_received:yes;", "ftp.completion_code; content:\"221\";"],
+        rules: &["", "ftp.reply_received:yes;", "ftp.completion_code; content:\"22\"; startswith;"],
         captures: &[("ftp.pcap", 7)],
         values: &[
             same(&["ftp.command"]),
