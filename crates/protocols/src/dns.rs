@@ -5,15 +5,16 @@
 //! that, a name follows at most [`POINTER_LIMIT`] pointers. They may point forward: RFC 1035, 4.1.4 speaks of a prior
 //! name, but resolvers read such names.
 
+mod probe;
+pub mod stream;
+
+pub use probe::{PORTS, is_datagram, is_message, is_plausible, is_response, of_ports, probe};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use packet::bytes::{chunk_at, u16_at, u32_at};
 pub use packet::text::Strings;
 use packet::text::append_escaped;
-
-/// Ports on which a payload may be DNS, multicast DNS or LLMNR. Check it with [`is_plausible`].
-pub const PORTS: [u16; 3] = [53, 5353, 5355];
 
 /// Most compression pointers in one name. A name has at most 127 labels (RFC 1035, 2.3.4), and each useful pointer
 /// leads to a label.
@@ -533,51 +534,6 @@ fn read_data(message: &[u8], offset: usize, kind: u16) -> Option<Data<'_>> {
             Some(Data::Naptr { numbers, texts, replacement: last_name(at)? })
         }
         _ => None,
-    }
-}
-
-/// Is it a plausible DNS header, with a known opcode and few questions?
-pub fn is_header(payload: &[u8]) -> bool {
-    Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
-}
-
-/// Is it such a header, of a response?
-pub fn is_response(payload: &[u8]) -> bool {
-    is_header(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
-}
-
-/// Can `payload` be DNS? For ports that often carry DNS: random bytes pass less than once in 10^14 times.
-///
-/// `wire_len` is the payload's length on the wire, so a packet cut by the capture can still pass.
-pub fn is_plausible(payload: &[u8], wire_len: u32) -> bool {
-    const OPCODES: [u8; 6] = [0, 1, 2, 4, 5, 6];
-    const CLASSES: [u16; 5] = [1, 3, 4, 254, 255];
-    let Ok(message) = Message::new_checked(payload) else { return false };
-    let reserved = message.word(1) & 0x0040 != 0;
-    let query_with_code = !message.is_response() && message.response_code() != 0;
-    if reserved || query_with_code || !OPCODES.contains(&message.opcode()) {
-        return false;
-    }
-    let questions = u64::from(message.question_count());
-    let records: u64 = (3..6).map(|index| u64::from(message.word(index))).sum();
-    // The shortest question is 5 bytes, the shortest record 11.
-    let least = HEADER_BYTES as u64 + 5 * questions + 11 * records;
-    if questions + records == 0 || least > u64::from(wire_len) {
-        return false;
-    }
-    let is_cut = (payload.len() as u64) < u64::from(wire_len);
-    let readable = |fault: Option<Fault>| match fault {
-        None => true,
-        Some(Fault::Truncated) => is_cut || message.is_truncated(),
-        Some(_) => false,
-    };
-    match message.questions().next() {
-        Some(Ok(question)) => {
-            let fault = question.name.labels().find_map(Result::err);
-            CLASSES.contains(&(question.class & 0x7fff)) && readable(fault)
-        }
-        Some(Err(fault)) => readable(Some(fault)),
-        None => readable(message.records().next().and_then(Result::err)),
     }
 }
 

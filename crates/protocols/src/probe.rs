@@ -85,8 +85,8 @@ const STREAMS: &[(App, Probe)] = &[
     }),
     (App::Rfb, |first| first.begins(&[b"RFB 003."])),
     (App::Krb5, |first| Fit::of(first.has_port(88) && first.bytes.get(4..).is_some_and(begins_krb5))),
-    (App::Dns, |first| dns_stream(first, 53)),
-    (App::Llmnr, |first| dns_stream(first, 5355)),
+    (App::Dns, |first| dns_stream(first, App::Dns)),
+    (App::Llmnr, |first| dns_stream(first, App::Llmnr)),
 ];
 
 /// Which protocol a stream speaks.
@@ -105,10 +105,11 @@ pub fn stream(first: &First<'_>) -> Says {
 /// Which protocol a datagram is of. `wire_len`: its length before a capture cut it.
 pub fn datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| has_port(flow, port);
-    let rows: [(App, &dyn Fn() -> bool); 11] = [
+    let rows: [(App, &dyn Fn() -> bool); 10] = [
         (App::Quic, &|| quic::Initial::parse(payload).is_some() || gquic::Long::parse(payload).is_some()),
-        (App::Dns, &|| port(53) && dns::is_header(payload) || !port(5355) && dns::is_plausible(payload, wire_len)),
-        (App::Llmnr, &|| port(5355) && dns::is_header(payload)),
+        (dns::of_ports(flow).unwrap_or(App::Dns), &|| {
+            dns::is_datagram([flow.source_port, flow.target_port], payload, wire_len)
+        }),
         (App::Sip, &|| sip::head(payload).is_some()),
         (App::Snmp, &|| (port(161) || port(162)) && is_snmp(payload)),
         (App::Dcerpc, &|| dcerpc::Datagram::parse(payload).is_some()),
@@ -228,11 +229,8 @@ fn hello(bytes: &[u8]) -> Fit {
     }
 }
 
-fn dns_stream(first: &First<'_>, port: u16) -> Fit {
-    let Some((length, message)) = first.bytes.split_first_chunk::<2>().filter(|_| first.bytes.len() >= 14) else {
-        return if first.has_port(port) { Fit::More } else { Fit::No };
-    };
-    Fit::of(first.has_port(port) && u16::from_be_bytes(*length) >= 12 && dns::is_header(message))
+fn dns_stream(first: &First<'_>, app: App) -> Fit {
+    if dns::of_ports(first.flow) == Some(app) { dns::probe(first.bytes) } else { Fit::No }
 }
 
 /// Is it an SNMP message (RFC 1157, RFC 3416, RFC 3412): a sequence that begins with a version?

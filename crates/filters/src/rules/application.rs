@@ -48,6 +48,8 @@ pub(super) struct Prefix {
     missed: u64,
     /// The header of a proxy with which the stream begins.
     proxy: Option<Proxy>,
+    /// Number of bytes missing before them.
+    gap: u32,
 }
 
 impl Prefix {
@@ -122,6 +124,11 @@ impl Application {
     ) -> Option<App> {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
+            if block.gap() > 0 {
+                // What comes behind a gap shows the application by itself.
+                to.unseen |= !prefixes[side].bytes.is_empty();
+                prefixes[side] = Prefix { gap: block.gap(), ..Prefix::default() };
+            }
             let (had, missed) = (prefixes[side].bytes.len(), prefixes[side].missed);
             let header = prefixes[side].add(cx.rings.bytes(block), side == 0) as u32;
             let app = match probe::stream(&First { bytes: prefixes[side].front(), to_server: side == 0, flow }) {
@@ -134,7 +141,7 @@ impl Application {
                     // A long greeting decides nothing: its parser may still identify the application.
                     if prefixes.iter().all(|prefix| prefix.bytes.len() >= PREFIX_BYTES) {
                         odd.push("applayer_proto_detection_skipped");
-                        *self = Application::Other;
+                        *self = Application::of(App::Unknown, flow);
                     }
                     return None;
                 }
@@ -147,16 +154,17 @@ impl Application {
             *self = Application::of(app, flow);
             let mut changed = None;
             // Replay kept bytes: first the other side's, then this side's from before the current block.
-            let other = &prefixes[1 - side];
-            for (number, prefix, missed) in
-                [(1 - side, &other.bytes[..], other.missed), (side, &prefixes[side].bytes[..had], missed)]
+            let [other, own] = [1 - side, side].map(|side| &prefixes[side]);
+            for (number, prefix, missed, gap) in
+                [(1 - side, &other.bytes[..], other.missed, other.gap), (side, &own.bytes[..had], missed, own.gap)]
             {
                 if !prefix.is_empty()
                     && let Some(copy) = cx.rings.append_copy(cx.own, &[prefix])
                 {
                     let mut copy = Descriptor { time: block.time, ..copy };
                     copy.class = Class::of_stream(block.class.connection(), number as u8);
-                    copy.set_flags(Flags::FIRST);
+                    copy.set_wire(copy.len.saturating_add(gap));
+                    copy.set_flags(if gap > 0 { Flags::GAP_BEFORE } else { Flags::FIRST });
                     changed = self.feed_known(&copy, flow, shared, cx, to, odd).or(changed);
                     if missed > 0 && app != App::Unknown {
                         to.unseen = true;
@@ -213,7 +221,7 @@ impl Application {
                 to.reader_bytes = calls.kept_bytes();
             }
             Application::Smb(smb) => smb.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Dns(dns) => dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Dns(dns) => return dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Ssh(ssh) => ssh.feed(side, run, block.gap() > 0, to),
             Application::Smtp(smtp) => {
@@ -284,7 +292,7 @@ impl Application {
             App::WebSocket => Application::WebSocket(Box::default()),
             App::Smb => Application::Smb(Box::default()),
             App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(App::Dcerpc))),
-            App::Dns | App::Llmnr => Application::Dns(dns::Stream::new(app)),
+            App::Dns | App::Llmnr => Application::Dns(dns::Stream::new(app, true)),
             App::Tls => Application::Tls(Box::default()),
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
@@ -293,7 +301,11 @@ impl Application {
             App::Mqtt => Application::Mqtt(Box::default()),
             App::Rfb => Application::Rfb(Box::default()),
             App::Krb5 => Application::Krb5(Box::default()),
-            _ => Application::Other,
+            _ => match protocols::dns::of_ports(flow) {
+                // Messages may stand behind something else.
+                Some(app) => Application::Dns(dns::Stream::new(app, false)),
+                None => Application::Other,
+            },
         }
     }
 
@@ -344,9 +356,9 @@ pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
     flow.protocol == protocol::UDP && is_of_server && protocols::dns::is_response(payload)
 }
 
-pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
+pub(super) fn datagram(app: App, flow: &Flow, payload: &[u8], wire_len: u32, to_server: bool, to: &mut Transactions) {
     match app {
-        App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
+        App::Dns | App::Llmnr => dns::datagram(app, flow, payload, wire_len, to_server, to),
         App::Dcerpc => dcerpc::datagram(payload, to_server, to),
         App::Ike => small::ike(payload, to_server, to),
         App::Sip => sip::datagram(payload, to_server, to),

@@ -222,6 +222,6 @@ impl Connection {
             let quic = self.quic.get_or_insert_default();
             return quic.feed(payload, to_server, &mut self.transactions);
         }
-        application::datagram(self.state.app, payload, to_server, &mut self.transactions);
+        application::datagram(self.state.app, &self.flow, payload, wire_len, to_server, &mut self.transactions);
     }
 }

@@ -1,74 +1,87 @@
-//! DNS for rules: each message is a transaction. Over TCP each message follows its length.
+//! DNS for rules: each message is a transaction. `protocols::dns` finds messages, as it does for the filter `dns`.
 
 use super::transactions::Transactions;
-use protocols::dns::{Message, Name, Section};
+use packet::Flow;
+use protocols::carry::Carried;
+use protocols::dns::stream::{self, Heard};
+use protocols::dns::{Message, Name, Section, is_datagram};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Most bytes kept of an incomplete message.
-const WAITING_BYTES: usize = 2 + 65_535;
+/// Most bytes kept of the incomplete messages of both sides, which are no longer than this.
+const KEPT_BYTES: usize = 2 * (2 + 65_535);
 
-/// A connection of DNS or LLMNR (RFC 4795, 2.4), with the incomplete message of each side.
+/// A connection of DNS or LLMNR (RFC 4795, 2.4).
 #[derive(Debug)]
 pub(super) struct Stream {
     app: App,
-    waiting: [Vec<u8>; 2],
-    /// By side: bytes are missing, so message boundaries are unknown.
-    lost: [bool; 2],
+    /// It has shown a message, and its application is said.
+    is_known: bool,
+    sides: [stream::Stream; 2],
+    kept: Carried,
 }
 
 impl Stream {
-    pub fn new(app: App) -> Stream {
-        Stream { app, waiting: Default::default(), lost: [false; 2] }
+    /// `is_known`: its first bytes have shown the application.
+    pub fn new(app: App, is_known: bool) -> Stream {
+        let sides = [const { stream::Stream::new(true) }; 2];
+        Stream { app, is_known, sides, kept: Carried::new(KEPT_BYTES) }
     }
 
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
-        let side = usize::from(!to_server);
-        self.lost[side] |= gap;
-        if self.lost[side] {
-            return;
+    /// Reads the next bytes of a side. Returns the application with the first message, if it was not known.
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) -> Option<App> {
+        let Stream { app, is_known, sides, kept } = self;
+        let side = &mut sides[usize::from(!to_server)];
+        let was_known = *is_known;
+        let mut ear = |heard: Heard<'_>| match heard {
+            Heard::Message(bytes) => {
+                *is_known = true;
+                message(*app, bytes, true, to_server, to);
+            }
+            Heard::Other(bytes) if *is_known => message(*app, bytes, false, to_server, to),
+            Heard::Other(_) | Heard::Cut => {}
+        };
+        if gap {
+            side.gap(kept, &mut ear);
         }
-        let waiting = &mut self.waiting[side];
-        waiting.extend_from_slice(bytes);
-        let mut from = 0;
-        while let Ok((one, rest)) = protocols::dns::split_tcp(&waiting[from..]) {
-            message(self.app, one, to_server, to);
-            from = waiting.len() - rest.len();
-        }
-        waiting.drain(..from);
-        waiting.truncate(WAITING_BYTES);
+        side.feed(bytes, kept, &mut ear);
+        (!was_known && *is_known).then_some(*app)
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.waiting.iter().map(Vec::capacity).sum()
+        self.kept.bytes()
     }
 }
 
-pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-    let malformed = |to: &mut Transactions| {
-        if app == App::Dns {
-            let one = to.begin(app);
-            let id = one.id;
-            one.complete = [true; 2];
-            one.message = bytes.to_vec();
-            one.events.push(("dns.malformed_data", to_server));
-            to.change(id, to_server);
-        }
-    };
-    let Ok(message) = Message::new_checked(bytes) else { return malformed(to) };
-    // LLMNR: the QR bit decides, because multicast has no sides. DNS: the direction decides.
-    let request = !message.is_response();
-    let turned = request != to_server && app == App::Dns;
-    let request = if turned { to_server } else { request };
+/// Reads a datagram of a flow that has DNS or LLMNR.
+pub(super) fn datagram(app: App, flow: &Flow, payload: &[u8], wire_len: u32, to_server: bool, to: &mut Transactions) {
+    let fits = is_datagram([flow.source_port, flow.target_port], payload, wire_len);
+    message(app, payload, fits, to_server, to);
+}
+
+/// Begins the transaction of a message. What is none (`fits`) is read as far as it goes, but no alert tells of it, as
+/// the filter has no record of it.
+fn message(app: App, bytes: &[u8], fits: bool, to_server: bool, to: &mut Transactions) {
+    let message = Message::new_checked(bytes);
+    if message.is_err() && app == App::Llmnr {
+        return;
+    }
     let one = to.begin(app);
     let id = one.id;
     one.complete = [true; 2];
-    one.message = bytes.to_vec();
-    if turned {
-        one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server));
-        return to.change(id, to_server);
+    if fits {
+        one.message = bytes.to_vec();
     }
-    fill(one, app, &message, bytes, request);
+    let mut request = to_server;
+    match message {
+        // LLMNR: the QR bit decides, because multicast has no sides. DNS: the direction decides.
+        Ok(message) if app == App::Llmnr || message.is_response() != to_server => {
+            request = !message.is_response();
+            fill(one, app, &message, bytes, request);
+        }
+        Ok(_) => one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server)),
+        Err(_) => one.events.push(("dns.malformed_data", to_server)),
+    }
     to.change(id, request);
 }
 

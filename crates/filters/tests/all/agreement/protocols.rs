@@ -1,5 +1,7 @@
 //! What a filter and an alert say of the same protocol, and by which names.
 
+use super::made;
+use super::variants::Capture;
 use filter::Kind;
 use filters::{dns, ftp, http, http2, sip, smtp, ssh, tcp, tls, udp};
 
@@ -8,19 +10,23 @@ pub struct Protocol {
     /// Its name in rules.
     pub name: &'static str,
     pub kind: &'static Kind,
+    /// The filter's parameters.
+    pub params: &'static [(&'static str, &'static str)],
     /// The filters that make its blocks out of frames.
     pub makers: &'static [&'static Kind],
     /// The options of rules that alert on it. An alert has what is known at its time, so several times are needed.
     pub rules: &'static [&'static str],
     /// Bundled captures, and every how many packets a variant is made.
     pub captures: &'static [(&'static str, usize)],
+    /// Captures made by hand.
+    pub made: &'static [fn() -> Capture],
     pub values: &'static [Value],
 }
 
 /// A value that both give.
 pub struct Value {
-    /// Its name in alerts.
-    pub alert: &'static [&'static str; 1],
+    /// Its names in alerts.
+    pub alert: &'static [&'static str],
     /// Its names in records.
     pub record: &'static [&'static str],
     /// Only records that have this text in this field have the value.
@@ -28,15 +34,15 @@ pub struct Value {
 }
 
 /// A value that has the same name in both.
-const fn same(name: &'static [&'static str; 1]) -> Value {
+const fn same(name: &'static [&'static str]) -> Value {
     Value { alert: name, record: name, only: None }
 }
 
-const fn named(alert: &'static [&'static str; 1], record: &'static [&'static str]) -> Value {
+const fn named(alert: &'static [&'static str], record: &'static [&'static str]) -> Value {
     Value { alert, record, only: None }
 }
 
-const fn only(name: &'static [&'static str; 1], field: &'static str, text: &'static str) -> Value {
+const fn only(name: &'static [&'static str], field: &'static str, text: &'static str) -> Value {
     Value { only: Some((field, text)), ..same(name) }
 }
 
@@ -47,9 +53,12 @@ pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "dns",
         kind: &dns::KIND,
+        // Rules look for it on every port.
+        params: &[("ports", "1:5354,5356:65535")],
         makers: BOTH,
-        rules: &[""],
+        rules: &["dns.opcode:<16;", "app-layer-event:dns.not_a_request;", "app-layer-event:dns.not_a_response;"],
         captures: &[("dns.pcap", 1)],
+        made: &[made::dns_over_udp, made::dns_over_tcp, made::dns_behind_junk, made::dns_elsewhere, made::netbios],
         values: &[
             same(&["dns.type"]),
             same(&["dns.id"]),
@@ -74,11 +83,35 @@ pub const PROTOCOLS: &[Protocol] = &[
         ],
     },
     Protocol {
+        name: "llmnr",
+        kind: &dns::KIND,
+        params: &[("ports", "5355")],
+        makers: BOTH,
+        rules: &[""],
+        captures: &[],
+        made: &[made::llmnr],
+        values: &[
+            named(&["llmnr.type"], &["dns.type"]),
+            named(&["llmnr.id"], &["dns.id"]),
+            named(&["llmnr.flags"], &["dns.flags"]),
+            named(&["llmnr.opcode"], &["dns.opcode"]),
+            named(&["llmnr.rcode"], &["dns.rcode"]),
+            named(&["llmnr.queries.rrname"], &["dns.rrname", "dns.queries.rrname"]),
+            named(&["llmnr.queries.rrtype"], &["dns.rrtype", "dns.queries.rrtype"]),
+            named(&["llmnr.answers.rrname"], &["dns.answers.name"]),
+            named(&["llmnr.answers.rrtype"], &["dns.answers.rrtype"]),
+            named(&["llmnr.answers.ttl"], &["dns.answers.ttl"]),
+            named(&["llmnr.answers.a", "llmnr.answers.aaaa", "llmnr.answers.rdata"], &["dns.answers.rdata"]),
+        ],
+    },
+    Protocol {
         name: "tls",
         kind: &tls::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["ja3.hash; bsize:>0;", "ja3s.hash; bsize:>0;", "tls.certs; bsize:>0;"],
         captures: &[("tls.pcap", 1)],
+        made: &[],
         values: &[
             same(&["tls.sni"]),
             same(&["tls.version"]),
@@ -101,17 +134,21 @@ pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "quic",
         kind: &filters::quic::KIND,
+        params: &[],
         makers: &[&udp::KIND],
         rules: &["ja3.hash; bsize:>0;"],
         captures: &[("quic.pcap", 2)],
+        made: &[],
         values: &[same(&["quic.version"]), same(&["quic.sni"]), same(&["quic.ja4"])],
     },
     Protocol {
         name: "ssh",
         kind: &ssh::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["ssh.software; bsize:>0;", "ssh.hassh; bsize:>0;", "ssh.hassh.server; bsize:>0;"],
         captures: &[("ssh.pcap", 3)],
+        made: &[],
         values: &[
             same(&["ssh.client.proto_version"]),
             same(&["ssh.client.software_version"]),
@@ -126,17 +163,21 @@ pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "smtp",
         kind: &smtp::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["smtp.mail_from; bsize:>0;", "smtp.rcpt_to; bsize:>0;", "file.data; bsize:>0;"],
         captures: &[("smtp.pcap", 3)],
+        made: &[],
         values: &[same(&["smtp.helo"]), same(&["smtp.mail_from"]), same(&["smtp.rcpt_to"])],
     },
     Protocol {
         name: "ftp",
         kind: &ftp::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["", "ftp.reply_received:yes;", "ftp.completion_code; content:\"22\"; startswith;"],
         captures: &[("ftp.pcap", 7)],
+        made: &[],
         values: &[
             same(&["ftp.command"]),
             same(&["ftp.command_data"]),
@@ -148,9 +189,11 @@ pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "sip",
         kind: &sip::KIND,
+        params: &[],
         makers: BOTH,
         rules: &[""],
         captures: &[("sip.pcap", 1)],
+        made: &[],
         values: &[
             same(&["sip.method"]),
             same(&["sip.uri"]),
@@ -164,17 +207,21 @@ pub const PROTOCOLS: &[Protocol] = &[
     Protocol {
         name: "http1",
         kind: &http::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["http.method; bsize:>0;", "http.stat_code; bsize:>0;"],
         captures: &[("brotli.pcap", 2)],
+        made: &[],
         values: HTTP,
     },
     Protocol {
         name: "http2",
         kind: &http2::KIND,
+        params: &[],
         makers: STREAMS,
         rules: &["http.method; bsize:>0;", "http.stat_code; bsize:>0;"],
         captures: &[("http2.pcap", 3)],
+        made: &[],
         values: HTTP,
     },
 ];

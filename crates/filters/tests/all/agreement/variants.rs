@@ -16,6 +16,16 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// Frames with their times.
+    pub fn of(link: LinkType, frames: &[(u64, Vec<u8>)]) -> Capture {
+        let piece = |(time, bytes): &(u64, Vec<u8>)| {
+            let mut descriptor = Descriptor { time: *time, ..Descriptor::default() };
+            descriptor.set_wire(bytes.len() as u32);
+            (descriptor, bytes.clone())
+        };
+        Capture { link, pieces: frames.iter().map(piece).collect() }
+    }
+
     /// Reads a file up to its end, or to what is damaged in it. `None`: it has no packets.
     pub fn read(path: &Path) -> Option<Capture> {
         let bytes = std::fs::read(path).unwrap();

@@ -1,0 +1,100 @@
+//! Captures made by hand, of what no bundled one has.
+
+use super::variants::Capture;
+use packet::LinkType;
+use std::net::Ipv4Addr;
+use testkit::packets::{CLIENT, Conversation, End, udp};
+
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+fn capture(frames: &[(u64, Vec<u8>)]) -> Capture {
+    Capture::of(LinkType::ETHERNET, frames)
+}
+
+/// A message about `x`, with this identifier and these flags; a response has an answer.
+fn message(id: u8, flags: u16) -> Vec<u8> {
+    const QUESTION: &[u8] = b"\x01x\0\0\x01\0\x01";
+    const ANSWER: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\x09\0\x04\xc0\0\x02\x01";
+    let is_response = flags & 0x8000 != 0;
+    let header = [&[0, id], &flags.to_be_bytes()[..], &[0, 1, 0, u8::from(is_response), 0, 0, 0, 0]].concat();
+    [&header[..], QUESTION, if is_response { ANSWER } else { b"" }].concat()
+}
+
+const QUERY: u16 = 0x0100;
+const RESPONSE: u16 = 0x8180;
+/// The reserved bit is set.
+const RESERVED: u16 = 0x0040;
+/// An operation that nobody has assigned.
+const UNKNOWN: u16 = 0x7800;
+
+fn behind_length(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes()[..], message].concat()
+}
+
+/// Several messages of each side, odd ones and junk among them, in segments that begin anywhere.
+pub fn dns_over_tcp() -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 53), 1000);
+    for (side, flags) in [(0, QUERY), (1, RESPONSE)] {
+        let messages = [message(1, flags), message(2, flags | RESERVED), b"junk".to_vec(), message(3, flags | UNKNOWN)];
+        let stream: Vec<u8> = messages.iter().flat_map(|message| behind_length(message)).collect();
+        for piece in stream.chunks(25) {
+            connection.send(side, piece);
+        }
+        connection.send(side, &behind_length(&message(4, flags)));
+    }
+    capture(&connection.frames)
+}
+
+/// Messages behind something else.
+pub fn dns_behind_junk() -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 53), 1000);
+    for (side, flags) in [(0, QUERY), (1, RESPONSE), (0, QUERY)] {
+        connection.send(side, &behind_length(b"junk"));
+        connection.send(side, &behind_length(&message(1 + side as u8, flags)));
+    }
+    capture(&connection.frames)
+}
+
+fn datagrams(port: u16, payloads: &[(bool, Vec<u8>)]) -> Capture {
+    let server: End = (HOST, port);
+    let frame = |(to_server, payload): &(bool, Vec<u8>)| match to_server {
+        true => udp(CLIENT, server, payload),
+        false => udp(server, CLIENT, payload),
+    };
+    capture(&(0..).step_by(1000).zip(payloads.iter().map(frame)).collect::<Vec<_>>())
+}
+
+/// Datagrams, odd ones and junk among them.
+pub fn dns_over_udp() -> Capture {
+    odd_datagrams(53)
+}
+
+/// The same on a port that is not one of DNS.
+pub fn dns_elsewhere() -> Capture {
+    odd_datagrams(4000)
+}
+
+fn odd_datagrams(port: u16) -> Capture {
+    datagrams(
+        port,
+        &[
+            (true, message(1, QUERY | RESERVED)),
+            (true, b"junk".to_vec()),
+            (true, b"more junk than a header".to_vec()),
+            (true, message(2, QUERY)),
+            (false, message(2, RESPONSE)),
+            (false, message(3, RESPONSE | UNKNOWN)),
+            (true, message(4, QUERY | RESERVED)),
+            (false, message(4, RESPONSE)[..30].to_vec()),
+        ],
+    )
+}
+
+/// Names of NetBIOS have the format of DNS.
+pub fn netbios() -> Capture {
+    datagrams(137, &[(true, message(1, QUERY))])
+}
+
+pub fn llmnr() -> Capture {
+    datagrams(5355, &[(true, message(1, 0)), (false, message(1, 0x8000)), (true, message(2, RESERVED))])
+}
