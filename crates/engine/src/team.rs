@@ -1,21 +1,23 @@
 //! Runs the stages of one plan: each in a thread of its own, the first in the caller's. The caller's [`Worker`] answers
-//! for all stages (copies of an edge, notices, progress, a report). `team/threads` runs them, `team/switch` replaces
-//! the plan.
+//! for all stages (copies of an edge, notices, progress, a report). `team/assembly` puts them together, `team/threads`
+//! runs them, `team/switch` replaces the plan.
 
+mod assembly;
 mod switch;
 mod threads;
 
 pub use switch::stages_fit;
 
 use crate::channel::{Bell, Join, Outlet, ShareSource, Shared, Splitter, channel};
-use crate::gauge::{Between, Gauges};
-use crate::plan::{Edge, How, Node, NodeId, Plan, Task};
+use crate::gauge::Gauges;
+use crate::plan::{NodeId, Plan, Task};
 use crate::replace::{Part, Switching};
 use crate::report::{EdgeReport, Report, StageReport};
 use crate::stage::{Stage, Stages};
 use crate::watch::{Edges, Watch};
 use crate::worker::{End, Shape, Worker};
-use base::atomic::{AtomicBool, AtomicUsize, Ordering, StopFlag};
+use assembly::Assembly;
+use base::atomic::{AtomicBool, AtomicUsize, StopFlag};
 use buffer::queue::numbers::Queue;
 use filter::run::Instance;
 use filter::share::Division;
@@ -189,29 +191,6 @@ impl Board {
     }
 }
 
-/// A thread's part of the plan under construction.
-struct Share {
-    plan: Plan,
-    parts: Vec<Part>,
-    /// Channel ends to call after each pull.
-    tells: Vec<usize>,
-}
-
-impl Share {
-    fn add(&mut self, node: Node, part: Part) -> usize {
-        self.plan.nodes.push(node);
-        self.parts.push(part);
-        self.plan.nodes.len() - 1
-    }
-
-    fn add_end(&mut self, kind: &'static Kind, part: Part) -> usize {
-        let (task, input) = (Task::Filter { kind, params: Params::new() }, kind.takes);
-        let node =
-            Node { label: kind.name.into(), task, space: "app".into(), input, how: How::default(), edges: Vec::new() };
-        self.add(node, part)
-    }
-}
-
 impl Team {
     /// Makes a worker for a plan of several stages.
     ///
@@ -241,168 +220,12 @@ impl Team {
         mut before: Option<Before>,
     ) -> Worker {
         assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
-        let threads = threads_of(stages);
-        let mut shares: Vec<Share> = (0..stages.threads())
-            .map(|_| Share { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() })
-            .collect();
-        let goes_on = goes_on(&threads, before.as_ref());
+        let mut assembly = Assembly::new(plan, stages, before.as_ref());
         // Sources come first, since nodes are in topological order.
-        let mut bells: Vec<Option<Arc<Bell>>> = vec![None; shares.len()];
-        let mut lines: Vec<Line> = Vec::new();
-        // For each channel: its sinks, until its edges are connected.
-        let mut sinks: Vec<Vec<Part>> = Vec::new();
-        for (channel, made) in stages.channels.iter().zip(ends) {
-            let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
-            let renumber = made.renumber;
-            let goes_on = before.as_ref().and_then(|before| before.line_of(channel, &parts));
-            let (senders, receivers, channels, edges) = match goes_on {
-                Some(old) => {
-                    old.edges.store(channel.edges.len(), Ordering::Relaxed);
-                    let kept = |places: &[(usize, usize)]| places.iter().map(|(_, node)| Part::Kept(*node)).collect();
-                    let (senders, receivers): (Vec<Part>, Vec<Part>) = (kept(&old.senders), kept(&old.receivers));
-                    let pairs = from.clone().flat_map(|from| to.clone().map(move |to| (from, to)));
-                    let channels = pairs.zip(&old.channels);
-                    let channels = channels.map(|((from, to), (_, _, shared))| (from, to, Arc::clone(shared)));
-                    (senders, receivers, channels.collect(), Arc::clone(&old.edges))
-                }
-                None => {
-                    let new = |ends: Vec<Instance>| ends.into_iter().map(|end| Part::New(Some(end))).collect();
-                    (new(made.senders), new(made.receivers), made.channels, made.edges)
-                }
-            };
-            for (_, to, shared) in &channels {
-                bells[*to] = Some(Arc::clone(shared.bell()));
-            }
-            let add = |(thread, receiver): (usize, Part)| (thread, shares[thread].add_end(&RECEIVES, receiver));
-            let receivers = to.zip(receivers).map(add).collect();
-            sinks.push(senders);
-            let (between, from) = ((channel.from.0, channel.to), channel.from.1);
-            lines.push(Line {
-                from,
-                rejected: channel.rejected,
-                between,
-                senders: Vec::new(),
-                receivers,
-                channels,
-                edges,
-                renumber,
-            });
-        }
-        let mut places: Vec<Vec<(usize, usize)>> = Vec::new();
-        let mut more: Vec<_> = copies.into_iter().map(Vec::into_iter).collect();
-        for (index, (node, part)) in plan.nodes.iter().zip(parts).enumerate() {
-            let stage = threads[stages.of_node(NodeId(index as u32))].clone();
-            let copies: Vec<Option<Instance>> = more.iter_mut().map(|copy| copy.next().flatten()).collect();
-            let here: Vec<Part> = match (part, &mut before) {
-                (Part::New(instance), _) => {
-                    std::iter::once(Part::New(instance)).chain(copies.into_iter().map(Part::New)).collect()
-                }
-                (part, Some(before)) => before.parts_of(part, &stage, &goes_on),
-                (_, None) => panic!("nothing runs that could go on"),
-            };
-            assert!(here.len() >= stage.len(), "a copy for each share");
-            let add = |(thread, part): (usize, Part)| {
-                (thread, shares[thread].add(Node { edges: Vec::new(), ..node.clone() }, part))
-            };
-            places.push(stage.zip(here).map(add).collect());
-        }
-        // Copies of a node have the same index in each share.
-        let moved = |id: NodeId| NodeId(places[id.index()][0].1 as u32);
-        for share in &mut shares {
-            for node in &mut share.plan.nodes {
-                if let Task::Choose(choice) = &mut node.task {
-                    choice.renumber(&moved);
-                }
-            }
-        }
-        let mut edges: Vec<Vec<Place>> = Vec::new();
-        for (index, node) in plan.nodes.iter().enumerate() {
-            let mut here: Vec<Place> = Vec::new();
-            for (place, edge) in node.edges.iter().enumerate() {
-                let to = moved(edge.to);
-                let is_it = |channel: &crate::stage::Channel| {
-                    channel.from.1.index() == index
-                        && channel.rejected == edge.rejected
-                        && channel.edges.contains(&place)
-                };
-                let mut lay_all = |from: &[(usize, usize)], edge: &Edge| -> Vec<(usize, usize, usize)> {
-                    let lay = |&(thread, node): &(usize, usize)| {
-                        let edges = &mut shares[thread].plan.nodes[node].edges;
-                        edges.push(edge.clone());
-                        (thread, node, edges.len() - 1)
-                    };
-                    from.iter().map(lay).collect()
-                };
-                let Some(number) = stages.channels.iter().position(is_it) else {
-                    let at = lay_all(&places[index], &Edge { to, cut: false, ..edge.clone() });
-                    here.push(Place { at, sends: Vec::new() });
-                    continue;
-                };
-                let at = lay_all(&lines[number].receivers, &Edge { to, cut: false, rejected: false, ..edge.clone() });
-                let senders = std::mem::take(&mut sinks[number]);
-                let sends = if senders.is_empty() {
-                    // The first edge of a channel leads to its end.
-                    here[stages.channels[number].edges[0]].sends.clone()
-                } else {
-                    let lay = |(&(thread, node), sender): (&(usize, usize), Part)| {
-                        let end = shares[thread].add_end(&SENDS, sender);
-                        shares[thread].tells.push(end);
-                        lines[number].senders.push((thread, end));
-                        let edges = &mut shares[thread].plan.nodes[node].edges;
-                        edges.push(Edge { rejected: edge.rejected, ..Edge::plain(NodeId(end as u32)) });
-                        (thread, node, edges.len() - 1)
-                    };
-                    places[index].iter().zip(senders).map(lay).collect()
-                };
-                here.push(Place { at, sends });
-            }
-            edges.push(here);
-        }
-        let between = lines.iter().flat_map(|line| &line.channels).map(|(from, to, shared)| Between {
-            from: *from,
-            to: *to,
-            gauge: Arc::clone(shared.gauge()),
-        });
-        let gauges = Arc::new(Gauges::new(labels(plan, stages), between.collect()));
-        let (halt, switching) = (StopFlag::new(), Arc::<Switching>::default());
-        let is_share = |thread: usize| threads.iter().any(|threads| threads.len() > 1 && threads.contains(&thread));
-        let is_alone = shares.len() == 1;
-        let worker_cpus = plan.cpus.clone();
-        let mut workers = shares.into_iter().enumerate().map(|(thread, Share { plan, parts, tells })| {
-            let old = goes_on[thread].and_then(|old| before.as_mut()?.workers[old].take());
-            let mut worker = match old {
-                Some(mut worker) => {
-                    worker.adopt(&plan, parts);
-                    worker
-                }
-                None => Worker::of_stage(&plan, parts.into_iter().map(Part::into_new).collect()),
-            };
-            // The stages behind these ends may want blocks again.
-            tells.iter().for_each(|end| worker.nodes[*end].finished = false);
-            worker.reckon_wanted();
-            worker.ends = tells;
-            worker.shared.order.is_shared = is_share(thread);
-            worker.halt = (!is_alone).then(|| halt.clone());
-            let cpus = &worker_cpus;
-            worker.cpu = (!cpus.is_empty()).then(|| cpus[thread % cpus.len()]);
-            worker.switching = (!is_alone).then(|| Arc::clone(&switching));
-            worker.gauge = (!is_alone).then(|| Arc::clone(gauges.thread(thread)));
-            // Blocks of the old plan have been shown before.
-            worker.gauge.iter().for_each(|gauge| gauge.begin_at(worker.blocks_given()));
-            worker
-        });
-        let mut first = workers.next().expect("a plan has a stage");
-        let others: Vec<Option<Worker>> = workers.map(Some).collect();
-        if others.is_empty() {
-            return first;
-        }
-        let boards = bells.into_iter().skip(1).map(Board::new).collect();
-        let stages = stages.stages.iter().cloned().zip(threads).collect();
-        let layout = Layout { stages, places, edges, lines, lasts };
-        let ends = vec![None; others.len() + 1];
-        let team = Team { others, running: Vec::new(), ends, boards, layout, halt, switching, gauges, next: None };
-        first.team = Some(Box::new(team));
-        first
+        let sinks = assembly.add_channels(ends, &parts, before.as_ref());
+        assembly.add_nodes(parts, copies, &mut before);
+        let edges = assembly.lay_edges(sinks);
+        assembly.into_worker(edges, lasts, before)
     }
 
     pub(crate) fn gauges(&self) -> Arc<Gauges> {
