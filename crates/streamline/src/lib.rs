@@ -32,6 +32,7 @@ pub mod isolate;
 mod kept_ring;
 mod live;
 pub mod parser;
+mod rest;
 pub mod running;
 pub mod session;
 mod space;

@@ -11,20 +11,21 @@ use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::isolate;
-use crate::live::{Known, LiveSpaces, Reads, RunningSource};
+use crate::live::{Known, LiveSpaces, RunningSource};
 use crate::parser::client::{Client, Joiner};
 use crate::parser::prefix::{self, Prefix};
 use crate::parser::space::{Join, NAME as PARSER, ParserSpace};
 use crate::parser::stage::Bases;
+use crate::rest::{Left, Rest};
 use crate::running::edges::EdgeNames;
 use base::atomic::StopFlag;
 use capture::Devices;
 use control::transaction::{CarryError, carry_error};
 use control::{Design, Graph, Registry, checked};
 use engine::profile::{Costs, Measured, Meter, tell};
-use engine::{Edge, End, Node, NodeId, Report, Task, Worker, Workers};
+use engine::{End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
-use filter::{Env, Failure, Kind, Lower, Output, Params, Schema, Spaces, Types, Wait};
+use filter::{Env, Failure, Kind, Lower, Output, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
 use placing::{Carried, Here};
@@ -576,70 +577,6 @@ fn sharing(design: &Design) -> Result<Vec<String>, String> {
     // Give the reason of the first filter that could have been shared.
     let why = nodes.filter_map(|(_, site)| site.why.split_once("(shared: ")).map(|(_, why)| why.trim_end_matches(')'));
     Err(why.map(String::from).next().unwrap_or_else(|| "nothing of it parses packets of a device".into()))
-}
-
-/// The worker's part of a plan. Everything else runs elsewhere; its blocks come in through sources.
-pub(crate) struct Rest {
-    pub(crate) plan: engine::Plan,
-    /// One entry for each node of the rest.
-    pub(crate) left: Vec<Left>,
-}
-
-impl Rest {
-    /// Marks a node of the whole plan to run in the caller's thread.
-    pub(crate) fn run_in_caller(&mut self, id: NodeId) {
-        let at = self.left.iter().position(|left| left.is_node(id));
-        self.plan.caller.extend(at.map(|at| NodeId(at as u32)));
-    }
-
-    /// Adds a node at the end that gets what node `from` gives.
-    fn add(&mut self, from: usize, origin: NodeId, instance: filter::run::Instance) {
-        let task = Task::Filter { kind: &filters::drop::KIND, params: Params::new() };
-        let to = NodeId(self.plan.nodes.len() as u32);
-        let (space, input) = ("app".to_string(), Types::ANY);
-        let how = Default::default();
-        self.plan.nodes.push(Node { label: PARSER.into(), task, space, input, how, edges: Vec::new() });
-        self.plan.nodes[from].edges.push(Edge::plain(to));
-        self.left.push(Left::Given(origin, Opened::New(instance)));
-    }
-}
-
-/// What a node of the worker's plan is.
-pub(crate) enum Left {
-    /// The same node of the whole plan.
-    Node(NodeId),
-    /// A source of blocks from elsewhere, or a sink to there. The node is the one of the whole plan that gives those
-    /// blocks.
-    Given(NodeId, Opened),
-    /// A source that stands for nodes that run below.
-    Source {
-        /// The last node of the whole plan that it stands for.
-        origin: NodeId,
-        /// The source itself.
-        source: Opened,
-        /// The packets or counts that the source reads.
-        reads: Reads,
-        /// The first packet from which it can replace other sources of its device. `None`: it cannot.
-        first: Option<u64>,
-    },
-}
-
-pub(crate) enum Opened {
-    New(filter::run::Instance),
-    /// This node of the running worker.
-    Running(usize),
-}
-
-impl Left {
-    /// The node of the whole plan whose blocks this node gives.
-    pub(crate) fn origin(&self) -> NodeId {
-        let (Left::Node(id) | Left::Given(id, _) | Left::Source { origin: id, .. }) = self;
-        *id
-    }
-
-    pub(crate) fn is_node(&self, id: NodeId) -> bool {
-        matches!(self, Left::Node(one) if *one == id)
-    }
 }
 
 /// A request that is ready to run.

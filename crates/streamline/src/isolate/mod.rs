@@ -8,7 +8,8 @@
 pub mod child;
 mod process;
 
-use crate::session::{Error, Left, Opened, Rest, latency};
+use crate::rest::{Left, Opened, Rest};
+use crate::session::{Error, latency};
 use control::Design;
 use control::isolate::{Group, groups};
 use engine::{How, Node, NodeId, Task};

@@ -3,14 +3,13 @@
 //! - `known` — what is known of devices, budgets and refusals.
 //! - `offer` — decides which filters may run there.
 //! - `cut` — decides from the plan what is read and what is left out, before anything is opened; `shape` has what the
-//!   plan's shape rules out, `reads` what a source reads, `lowering` the
-//!   programs for it, `behind` the packets that filters above want.
+//!   plan's shape rules out, `reads` what a source reads, `lowering` the programs for it, `behind` the packets that
+//!   filters above want.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
 //! - `verifier` — asks the kernel about programs.
 //! - `forward` — frames that go from one device to another.
 //! - `space` — one of the two spaces: opens what was cut.
-//! - here — both spaces, and the worker's part of a plan ([`rest`]), in which everything that runs further down is a
-//!   source.
+//! - here — both spaces.
 
 mod behind;
 mod cut;
@@ -31,15 +30,12 @@ pub(crate) use offer::offer;
 pub(crate) use reads::{Reads, RunningSource, hands_over};
 pub(crate) use verifier::ask;
 
-use crate::parser::space::NAME as PARSER;
-use crate::session::{Left, Opened, Rest};
+use crate::rest::Left;
 use crate::space::Space;
 use capture::Devices;
-use engine::{Edge, Node, NodeId, Plan, Task};
-use filter::Params;
+use engine::{NodeId, Task};
 use program::Compile;
 use space::LiveSpace;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,61 +69,13 @@ impl LiveSpaces {
         self.0.iter_mut().fold(false, |told, space| space.tell(known) | told)
     }
 
+    /// Takes what leaves the space of this name at a node: each source's label, task, and the source itself.
+    pub(crate) fn take_sources(&mut self, space: &str, id: NodeId) -> Vec<(String, Task, Left)> {
+        let space = self.0.iter_mut().find(|live| live.name() == space);
+        space.map_or_else(Vec::new, |live| live.take_sources(id))
+    }
+
     pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut dyn Space> {
         self.0.iter_mut().map(|space| space as &mut dyn Space)
     }
-}
-
-/// Makes the worker's part of a plan. Sources replace what runs in the kernel or the daemon. They also replace what
-/// other processes run for this request: `inlets` has their names and sources, by node of the plan.
-pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
-    let mut rest = Plan { nodes: Vec::new(), ..plan.clone() };
-    let mut left = Vec::new();
-    // For each node of the whole plan, its new id; only nodes that stay have one.
-    let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
-    let is_below = |id: NodeId| [KERNEL, DAEMON, PARSER].contains(&plan.nodes[id.index()].space.as_str());
-    let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
-    let mut pushed = Vec::new();
-    for id in ids() {
-        let node = &plan.nodes[id.index()];
-        if !is_below(id) {
-            places[id.index()] = Some(NodeId(rest.nodes.len() as u32));
-            pushed.push(node.edges.clone());
-            rest.nodes.push(Node { edges: Vec::new(), ..node.clone() });
-            left.push(Left::Node(id));
-            continue;
-        }
-        let edges: Vec<Edge> = node.edges.iter().filter(|edge| !is_below(edge.to)).cloned().collect();
-        let mut push = |label, task, source| {
-            let space = node.space.clone();
-            pushed.push(edges.clone());
-            rest.nodes.push(Node {
-                label,
-                task,
-                space,
-                input: Default::default(),
-                how: Default::default(),
-                edges: Vec::new(),
-            });
-            left.push(source);
-        };
-        if let Some((label, inlet)) = inlets.remove(&id) {
-            // This kind marks it as a source; its other properties are not used here.
-            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
-        }
-        let Some(live) = live.0.iter_mut().find(|space| space.name() == node.space) else { continue };
-        for (label, task, source) in live.take_sources(id) {
-            push(label, task, source);
-        }
-    }
-    for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
-        let moved = edges.into_iter().filter_map(|edge| Some(Edge { to: places[edge.to.index()]?, ..edge }));
-        node.edges = moved.collect();
-    }
-    for node in &mut rest.nodes {
-        if let Task::Choose(choice) = &mut node.task {
-            choice.renumber(&|id| places[id.index()].unwrap_or(id));
-        }
-    }
-    Rest { plan: rest, left }
 }

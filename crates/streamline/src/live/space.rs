@@ -20,7 +20,7 @@ use super::known::Known;
 use super::lowering::cannot;
 use super::reads::{Counted, Reads, RunningSource, Way, Why, hands_over, nothing_comes};
 use super::verifier;
-use crate::session::{Left, Opened};
+use crate::rest::{Left, Opened};
 use crate::space::Space;
 use capture::writer::own;
 use capture::{CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Devices};

@@ -5,7 +5,7 @@
 //! has the same text and makes them.
 
 use crate::parser::prefix::{Prefix, is_shareable};
-use crate::session::Opened;
+use crate::rest::Opened;
 use crate::space::Space;
 use buffer::pipe::PipeReader;
 use control::place::Offered;

@@ -1,13 +1,14 @@
 //! Replaces a running request by another: decides what goes on, what is new, and which sources hand over to which.
 
 use super::placing::Carried;
-use super::{Error, Left, Opened, Rest, Session};
+use super::{Error, Session};
 use crate::app_space::{AppSpace, Taken};
 use crate::isolate;
 use crate::live::{Reads, RunningSource, hands_over};
 use crate::parser::client::Client;
 use crate::parser::prefix;
 use crate::parser::space::{NAME as PARSER, ParserSpace};
+use crate::rest::{Left, Opened, Rest};
 use crate::running::edges::EdgeNames;
 use capture::CaptureRequest;
 use control::difference::Difference;

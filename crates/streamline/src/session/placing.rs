@@ -1,11 +1,12 @@
 //! From a checked graph to a design that is carried out: decides where the filters run and how packets are read below
 //! them, and opens that. Where something turns out to be impossible, it decides again from the top.
 
-use super::{Error, Rest};
+use super::Error;
 use crate::app_space::{self, AppSpace, NAME as APP};
-use crate::live::{Cut, DAEMON, KERNEL, Known, LiveSpaces, ask, cut, offer, rest};
+use crate::live::{Cut, DAEMON, KERNEL, Known, LiveSpaces, ask, cut, offer};
 use crate::parser::prefix;
 use crate::parser::space::{NAME as PARSER, ParserSpace};
+use crate::rest::{Rest, rest};
 use crate::space::Space;
 use capture::Devices;
 use control::difference::Difference;
