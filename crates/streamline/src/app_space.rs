@@ -3,7 +3,7 @@
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
 use crate::rest::{Left, Opened};
-use crate::space::Space;
+use crate::space::{APP, Space};
 use control::transaction::Step;
 use control::{Offer, StepError};
 use engine::profile::Meter;
@@ -11,8 +11,6 @@ use engine::{NodeId, Plan, Stages, Task, Worker};
 use filter::run::Instance;
 use filter::{Env, ParamError};
 use std::collections::BTreeMap;
-
-pub(crate) const NAME: &str = "app";
 
 /// Its offer for every kind, since each has an implementation here: a function call, a few nanoseconds a block.
 pub(crate) const OFFER: Offer = Offer { cost: 5 };
@@ -117,7 +115,7 @@ impl AppSpace {
 
 impl Space for AppSpace {
     fn name(&self) -> &'static str {
-        NAME
+        APP
     }
 
     fn keep(&mut self, id: NodeId, running: NodeId) -> bool {

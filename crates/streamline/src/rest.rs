@@ -1,7 +1,7 @@
 //! The worker's part of a plan, in which everything that runs further down is a source.
 
-use crate::live::{DAEMON, KERNEL, LiveSpaces, Reads};
-use crate::parser::space::NAME as PARSER;
+use crate::live::{LiveSpaces, Reads};
+use crate::space::{DAEMON, KERNEL, PARSER};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::{Params, Types};
 use std::collections::BTreeMap;

@@ -8,8 +8,14 @@ use control::StepError;
 use control::transaction::Step;
 use engine::{NodeId, Plan};
 
+// The names of spaces in plans.
+pub(crate) const KERNEL: &str = "kernel";
+pub(crate) const DAEMON: &str = "daemon";
+pub(crate) const PARSER: &str = "parser";
+pub(crate) const APP: &str = "app";
+
 pub(crate) trait Space {
-    /// Its name in plans: `app`, `kernel`, `daemon`, `parser`.
+    /// Its name in plans.
     fn name(&self) -> &'static str;
 
     /// Node `id` takes the place of node `running` of the running plan. `true`: it goes on here as it is. Then it is

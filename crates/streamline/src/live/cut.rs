@@ -10,11 +10,11 @@
 
 use super::behind::Behind;
 use super::known::Known;
-use super::lowering::{self, DAEMON, KERNEL, WAYS, forwards_to, is_own};
+use super::lowering::{self, WAYS, forwards_to, is_own};
 use super::reads::{Leaving, PreFiltering, Reads, Way, Why, nothing_comes};
 use super::selection::{Selection, selection};
 use super::shape::Shape;
-use crate::parser::space::NAME as PARSER;
+use crate::space::{DAEMON, KERNEL, PARSER};
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
 use capture::{Budget, CaptureError, CaptureErrorKind, CaptureRequest, ETHERNET, Mode};
 use control::transaction::REFUSED;

@@ -8,9 +8,6 @@ use capture::{CaptureError, CaptureErrorKind};
 use filter::{DeviceAccess, Kind, Lower, Params};
 use program::{Compile, Expression, Passes, Program};
 
-pub(crate) const KERNEL: &str = "kernel";
-pub(crate) const DAEMON: &str = "daemon";
-
 /// Most paths from devices to one node that are followed: a device has no more readers.
 pub(super) const WAYS: usize = buffer::live::EXPRESSIONS;
 

@@ -25,13 +25,12 @@ mod verifier;
 
 pub(crate) use cut::{Cut, cut};
 pub(crate) use known::Known;
-pub(crate) use lowering::{DAEMON, KERNEL};
 pub(crate) use offer::offer;
 pub(crate) use reads::{Reads, RunningSource, hands_over};
 pub(crate) use verifier::ask;
 
 use crate::rest::Left;
-use crate::space::Space;
+use crate::space::{DAEMON, KERNEL, Space};
 use capture::Devices;
 use engine::{NodeId, Task};
 use program::Compile;

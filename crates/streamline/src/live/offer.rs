@@ -2,8 +2,9 @@
 
 use super::forward;
 use super::known::Known;
-use super::lowering::{DAEMON, counts, is_own};
+use super::lowering::{counts, is_own};
 use super::selection::is_undecided;
+use crate::space::DAEMON;
 use capture::{By, CaptureRequest, Mode};
 use control::place::Offered;
 use control::{Before, Offer};
@@ -110,10 +111,10 @@ fn copied_in_daemon(known: &Known, asked: &CaptureRequest) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lowering::KERNEL;
     use super::super::reads::Why;
     use super::super::space::open_own;
     use super::*;
+    use crate::space::KERNEL;
     use capture::ETHERNET;
     use filter::ParamError;
     use filter::device::{Choice, Exclusive, opened_by_owner};

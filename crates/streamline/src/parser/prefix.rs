@@ -4,7 +4,7 @@
 //! In: a placed design. Out: for each node the text that leads to it, in canonical form (no names, no defaults), and
 //! the places where a prefix may end.
 
-use crate::parser::space::NAME;
+use crate::space::PARSER;
 use control::Design;
 use control::graph::{Graph, Task};
 use control::place::Refused;
@@ -129,13 +129,13 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
 pub(crate) fn unfit(design: &Design) -> Refused {
     let prefixes = prefixes(design);
     let nodes = &design.plan.nodes;
-    let is_here = |id: NodeId| nodes[id.index()].space == NAME;
+    let is_here = |id: NodeId| nodes[id.index()].space == PARSER;
     let mut fit = vec![true; nodes.len()];
     let mut unfit = BTreeMap::new();
     let operands = operands(design);
     for index in (0..nodes.len()).rev() {
         let node = &nodes[index];
-        if node.space != NAME || operands.contains(&index) {
+        if node.space != PARSER || operands.contains(&index) {
             continue;
         }
         let ends = prefixes[index].as_ref().is_some_and(|prefix| prefix.continuity.is_some());
@@ -149,7 +149,7 @@ pub(crate) fn unfit(design: &Design) -> Refused {
             Some(_) => continue,
         };
         fit[index] = false;
-        unfit.insert((design.sites[index].vertex, NAME.to_string()), why.to_string());
+        unfit.insert((design.sites[index].vertex, PARSER.to_string()), why.to_string());
     }
     Refused(unfit)
 }
@@ -160,11 +160,11 @@ pub(crate) fn running_here(design: &Design, texts: &BTreeSet<String>) -> Refused
     let prefixes = prefixes(design);
     let is_here = |index: &usize| {
         let text = prefixes[*index].as_ref().map(|prefix| &prefix.text);
-        design.plan.nodes[*index].space == NAME && text.is_some_and(|text| texts.contains(text))
+        design.plan.nodes[*index].space == PARSER && text.is_some_and(|text| texts.contains(text))
     };
     let here = (0..prefixes.len()).filter(is_here);
     let why = "it runs in this process already, and goes on";
-    Refused(here.map(|index| ((design.sites[index].vertex, NAME.to_string()), why.to_string())).collect())
+    Refused(here.map(|index| ((design.sites[index].vertex, PARSER.to_string()), why.to_string())).collect())
 }
 
 /// The indexes of nodes that are operands of selections; they run where the selection runs.
@@ -181,8 +181,8 @@ fn operands(design: &Design) -> Vec<usize> {
 mod tests {
     use crate::devices::Place;
     use crate::parser::prefix::prefixes;
-    use crate::parser::space::NAME;
     use crate::session::Session;
+    use crate::space::PARSER;
     use engine::NodeId;
 
     fn session() -> Session {
@@ -194,7 +194,7 @@ mod tests {
             session().design(request, &Default::default()).unwrap_or_else(|error| panic!("{request}: {error}"));
         let prefixes = prefixes(&design);
         let nodes = &design.plan.nodes;
-        let is_here = |id: NodeId| nodes[id.index()].space == NAME;
+        let is_here = |id: NodeId| nodes[id.index()].space == PARSER;
         let leaves =
             |index: &usize| is_here(NodeId(*index as u32)) && nodes[*index].edges.iter().any(|edge| !is_here(edge.to));
         let mut texts: Vec<String> = (0..nodes.len())

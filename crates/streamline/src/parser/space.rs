@@ -6,7 +6,7 @@
 
 use crate::parser::prefix::{Prefix, is_shareable};
 use crate::rest::Opened;
-use crate::space::Space;
+use crate::space::{PARSER, Space};
 use buffer::pipe::PipeReader;
 use control::place::Offered;
 use control::transaction::Step;
@@ -16,8 +16,6 @@ use filter::{Kind, ParamError, Params};
 use filters::parser::Continuity;
 use filters::parser::inlet::{Keeper, inlet};
 use std::collections::BTreeMap;
-
-pub(crate) const NAME: &str = "parser";
 
 pub(crate) struct Joined {
     pub(crate) ring: PipeReader,
@@ -96,12 +94,12 @@ impl<'a> ParserSpace<'a> {
 
 impl Space for ParserSpace<'_> {
     fn name(&self) -> &'static str {
-        NAME
+        PARSER
     }
 
     fn carry(&mut self, step: &Step, plan: &Plan) -> Result<(), StepError> {
         let Step::Activate(id) = step else { return Ok(()) };
-        if plan.nodes[id.index()].edges.iter().any(|edge| plan.nodes[edge.to.index()].space != NAME) {
+        if plan.nodes[id.index()].edges.iter().any(|edge| plan.nodes[edge.to.index()].space != PARSER) {
             let refused = |why| StepError { refused: true, error: ParamError::system(why) };
             let inlet = self.join(*id).map_err(refused)?;
             self.inlets.insert(*id, inlet);

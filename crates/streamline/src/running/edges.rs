@@ -4,7 +4,7 @@
 //! `name=`. If that filter gives to several, the filter that gets follows a dot: `tcp`, `2`, `port.count`, `1.3`. The
 //! edge of rejected blocks is always named with both.
 
-use crate::parser::space::NAME as PARSER;
+use crate::space::PARSER;
 use control::Design;
 use engine::{Choice, Edge, Edges, NodeId, Plan, Task};
 use filter::Types;

@@ -2,12 +2,12 @@
 //! them, and opens that. Where something turns out to be impossible, it decides again from the top.
 
 use super::Error;
-use crate::app_space::{self, AppSpace, NAME as APP};
-use crate::live::{Cut, DAEMON, KERNEL, Known, LiveSpaces, ask, cut, offer};
+use crate::app_space::{self, AppSpace};
+use crate::live::{Cut, Known, LiveSpaces, ask, cut, offer};
 use crate::parser::prefix;
-use crate::parser::space::{NAME as PARSER, ParserSpace};
+use crate::parser::space::ParserSpace;
 use crate::rest::{Rest, rest};
-use crate::space::Space;
+use crate::space::{APP, DAEMON, KERNEL, PARSER, Space};
 use capture::Devices;
 use control::difference::Difference;
 use control::place::{Asked, Offered, Placing};
