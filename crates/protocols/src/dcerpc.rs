@@ -1,7 +1,7 @@
 //! Messages of DCE/RPC (C706, 12): version 5 over connections, version 4 in datagrams. The arguments of a call are not
 //! decoded, because their format depends on the interface. Callers join calls of several fragments.
 
-use crate::probe::Fit;
+use crate::fit::Fit;
 
 /// Types of messages.
 pub mod kind {

@@ -22,6 +22,7 @@ pub mod dcerpc;
 pub mod der;
 pub mod dns;
 pub mod fingerprint;
+pub mod fit;
 pub mod ftp;
 pub mod gquic;
 pub mod hpack;

@@ -2,6 +2,7 @@
 
 use crate::app::App;
 use crate::der::{Der, tag};
+use crate::fit::Fit;
 use crate::{dcerpc, dns, gquic, http2, ike, mqtt, quic, sip, smb};
 use packet::Flow;
 
@@ -14,24 +15,6 @@ pub enum Says {
     More,
     /// They are of none that is known.
     No,
-}
-
-/// What one protocol says of the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
-    /// They are of it.
-    Is,
-    /// More bytes may decide.
-    More,
-    /// They are of another one.
-    No,
-}
-
-impl Fit {
-    /// `Is` or `No`.
-    pub fn of(fits: bool) -> Fit {
-        if fits { Fit::Is } else { Fit::No }
-    }
 }
 
 /// The first bytes of one side of a stream.

@@ -6,7 +6,7 @@ mod conversation;
 pub use conversation::{Conversation, KEPT_BYTES};
 
 use crate::conversation::{About, Kind};
-use crate::probe::Fit;
+use crate::fit::Fit;
 
 /// A fact about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

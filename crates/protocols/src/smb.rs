@@ -1,7 +1,7 @@
 //! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and the bodies that name shares,
 //! pipes and files or carry their data. Session messages and encrypted or compressed ones are not read.
 
-use crate::probe::Fit;
+use crate::fit::Fit;
 
 /// The prefix of each message on a connection (RFC 1002, 4.3): its type and length.
 pub const PREFIX_BYTES: usize = 4;

@@ -2,7 +2,7 @@
 
 use super::{Fault, HEADER_BYTES, Message};
 use crate::app::App;
-use crate::probe::Fit;
+use crate::fit::Fit;
 use packet::Flow;
 
 /// Ports on which a payload may be DNS, multicast DNS or LLMNR. Check it with [`is_datagram`].

@@ -3,7 +3,7 @@
 use super::{Fact, Head, Start, head, may_begin, probe};
 use crate::carry::Carried;
 use crate::conversation::{Ear, Fed, How, Id, Run, Side};
-use crate::probe::Fit;
+use crate::fit::Fit;
 use base::limits::SIP_HEAD_BYTES;
 use memchr::memchr;
 
