@@ -58,6 +58,8 @@ pub(crate) struct Talk {
     pub(crate) server: FrameSender,
     seen: Receiver,
     port: u16,
+    /// Marks that were sent.
+    marks: u8,
     /// Next sequence numbers of the client and the server.
     pub(crate) next: [u32; 2],
 }
@@ -73,7 +75,7 @@ impl Talk {
         let far = &hosts.second.far;
         let seen = Receiver::open(&far.namespace, &far.name, &options).unwrap();
         let (client, server) = (hosts.first.far.sender(), far.sender());
-        let mut talk = Talk { client, server, seen, port, next: [1000, 5000] };
+        let mut talk = Talk { client, server, seen, port, marks: 0, next: [1000, 5000] };
         talk.send(SYN, &[]);
         talk.next[0] += 1;
         talk.answer(SYN | ACK);
@@ -125,21 +127,30 @@ impl Talk {
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    /// TCP payloads, and fragments, of this conversation that came out at the second host within a moment.
+    /// TCP payloads, and fragments, of this conversation that came out at the second host. A mark behind them that came
+    /// out tells that no more will.
     pub(crate) fn arrived(&mut self) -> Vec<Vec<u8>> {
-        let (mut frames, end) = (Vec::new(), Instant::now() + Duration::from_millis(150));
-        while Instant::now() < end {
-            self.seen
-                .receive(Duration::from_millis(10), &mut |batch| {
-                    let ours = batch
-                        .frames
-                        .iter()
-                        .map(|frame| frame.parts().concat())
-                        .filter(|frame| frame[26..28] == [10, 9]);
-                    frames.extend(ours.map(|frame| frame[14..].to_vec()));
-                })
-                .unwrap();
-        }
+        self.marks += 1;
+        let mark = [&[2, 9, 0, 0, 0, 2, 2, 9, 0, 0, 0, 1, 0x88, 0xb5, self.marks][..], &[0; 45]].concat();
+        let (mut frames, mut is_through) = (Vec::new(), false);
+        until("the mark came out", || {
+            // Again: a queue may have been full.
+            self.client.send(&mark).unwrap();
+            let end = Instant::now() + Duration::from_millis(200);
+            while !is_through && Instant::now() < end {
+                self.seen
+                    .receive(Duration::from_millis(10), &mut |batch| {
+                        for frame in batch.frames.iter().map(|frame| frame.parts().concat()) {
+                            is_through |= frame == mark;
+                            if frame[26..28] == [10, 9] {
+                                frames.push(frame[14..].to_vec());
+                            }
+                        }
+                    })
+                    .unwrap();
+            }
+            is_through
+        });
         frames
     }
 }
