@@ -252,7 +252,7 @@ mod tests {
     fn behaves_as_a_set() {
         let mut random = testkit::random::Random(3);
         let (mut numbers, mut set, mut next) = (Numbers::new(), std::collections::BTreeSet::new(), 0u32);
-        for _ in 0..200_000 {
+        for _ in 0..50_000 {
             let number = match random.below(10) {
                 0 => next.saturating_sub(random.below(WINDOW as usize) as u32),
                 1 => next + random.below(50_000) as u32,

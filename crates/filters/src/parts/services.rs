@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn flows_that_were_taken_leave_the_queue() {
         let (mut services, mut counters) = (Services::default(), Counters::default());
-        for flow_id in 0..3 * SERVICES as u64 {
+        for flow_id in 0..=2 * SERVICES as u64 {
             services.note(flow_id, "dns", &mut counters);
             assert_eq!(protocols(&mut services, flow_id), ["dns"]);
         }
