@@ -147,7 +147,7 @@ fn lacks(graph: &Graph, registry: &Registry, from: NodeId, to: NodeId) -> Option
     (is_wanted && is_known && !is_behind(graph, from, name, &mut HashMap::new())).then_some(name)
 }
 
-/// Have all blocks from this node gone through a filter of this name? `known` caches the answer for each node.
+/// Whether all blocks from this node have gone through a filter of this name. `known` caches the answer for each node.
 fn is_behind(graph: &Graph, at: NodeId, name: &str, known: &mut HashMap<NodeId, bool>) -> bool {
     if let Some(known) = known.get(&at) {
         return *known;
@@ -316,7 +316,7 @@ impl Setter {
     }
 }
 
-/// Does a filter set the class of these blocks? A filter in place keeps the class of streams, by contract; its
+/// Whether a filter sets the class of these blocks. A filter in place keeps the class of streams, by contract; its
 /// declaration holds for frames.
 fn sets_class(kind: &Kind, input: Types) -> bool {
     let of_frames = input.has(Type::Frame) || input.has(Type::Packet) || kind.gives != Gives::Same;

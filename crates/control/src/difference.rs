@@ -30,7 +30,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Can a node go on here? If so, its two stages are a pair from then on.
+    /// Whether a node can go on here. If so, its two stages are a pair from then on.
     fn join(&mut self, wanted: usize, running: usize) -> bool {
         let (to, from) = (self.wanted.of_node(NodeId(wanted as u32)), self.running.of_node(NodeId(running as u32)));
         if self.pairs.contains(&(to, from)) {
@@ -112,7 +112,7 @@ fn edges_to(design: &Design) -> Vec<Vec<Arrow>> {
     edges
 }
 
-/// Are these the same edges, in any order?
+/// Whether these are the same edges, in any order.
 fn same_arrows(some: &[Arrow], others: &[Arrow]) -> bool {
     let count = |all: &[Arrow], one: &Arrow| all.iter().filter(|other| *other == one).count();
     some.len() == others.len() && some.iter().all(|one| count(some, one) == count(others, one))

@@ -520,7 +520,7 @@ fn hint_at_braces(diagnostic: Diagnostic, par: &Par, index: usize) -> Diagnostic
     }
 }
 
-/// Does this setter's class have two halves?
+/// Whether this setter's classes have two halves.
 pub(crate) fn is_halves(class: ClassUse) -> bool {
     matches!(class, ClassUse::SetsHalves(_))
 }

@@ -145,7 +145,7 @@ impl Ips {
         self.reloaded.apply("ips", &mut self.inspector, &mut self.left_out, cx);
     }
 
-    /// May a frame pass? The error is the reason why not.
+    /// Whether a frame may pass. The error is the reason why not.
     #[inline]
     fn judge(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
         let judged = self.look(frame, cx);
@@ -155,7 +155,7 @@ impl Ips {
         judged
     }
 
-    /// May a frame pass, given what it carries and completes? The error is the reason why not.
+    /// Whether a frame may pass, given what it carries and completes. The error is the reason why not.
     #[inline]
     fn look(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
         let Some(link) = self.links.of(cx.rings, frame) else { return Ok(()) };
@@ -187,7 +187,7 @@ impl Ips {
         }
     }
 
-    /// May `frame` pass, given `block`: its own bytes or a packet inside it? The error is the reason why not.
+    /// Whether `frame` may pass, given `block`: its own bytes or a packet inside it. The error is the reason why not.
     #[inline]
     fn ask(
         &mut self,

@@ -94,7 +94,7 @@ impl App {
         }
     }
 
-    /// Does a rule on `self` inspect flows of `one`?
+    /// Whether a rule on `self` inspects flows of `one`.
     pub fn includes(self, one: App) -> bool {
         self == one
             || match self {

@@ -24,7 +24,7 @@ impl Side {
         if to_server { Side::Client } else { Side::Server }
     }
 
-    /// Does it speak to the server?
+    /// Whether it speaks to the server.
     pub const fn is_client(self) -> bool {
         matches!(self, Side::Client)
     }

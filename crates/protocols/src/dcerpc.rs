@@ -257,7 +257,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Does a stream begin with a DCE/RPC message?
+/// Whether a stream begins with a DCE/RPC message.
 pub fn probe(bytes: &[u8]) -> Fit {
     let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
     let begins = fits(0, &|byte| byte == 5) && fits(1, &|byte| byte == 0) && fits(2, &|byte| byte <= 20);

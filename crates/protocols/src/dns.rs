@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
         self.word(0)
     }
 
-    /// Is it a response? Else it is a query.
+    /// Whether it is a response. Else it is a query.
     #[inline]
     pub fn is_response(&self) -> bool {
         self.word(1) & 0x8000 != 0
@@ -84,25 +84,25 @@ impl<'a> Message<'a> {
         (self.word(1) >> 11 & 0xf) as u8
     }
 
-    /// Is the responder an authority for the name?
+    /// Whether the responder is an authority for the name.
     #[inline]
     pub fn is_authoritative(&self) -> bool {
         self.word(1) & 0x0400 != 0
     }
 
-    /// Did the sender cut the message to fit a datagram?
+    /// Whether the sender cut the message to fit a datagram.
     #[inline]
     pub fn is_truncated(&self) -> bool {
         self.word(1) & 0x0200 != 0
     }
 
-    /// Does the client want the server to query other servers?
+    /// Whether the client wants the server to query other servers.
     #[inline]
     pub fn recursion_desired(&self) -> bool {
         self.word(1) & 0x0100 != 0
     }
 
-    /// Is the server willing to query other servers?
+    /// Whether the server is willing to query other servers.
     #[inline]
     pub fn recursion_available(&self) -> bool {
         self.word(1) & 0x0080 != 0

@@ -54,17 +54,17 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// Is it the command `name` (in capitals)?
+    /// Whether it is the command `name` (in capitals).
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 
-    /// May a client begin with it?
+    /// Whether a client may begin with it.
     pub fn may_be_first(&self) -> bool {
         FIRST.into_iter().any(|name| self.is(name))
     }
 
-    /// Does it transfer a file or a list over a data connection?
+    /// Whether it transfers a file or a list over a data connection.
     pub fn transfers(&self) -> bool {
         ["RETR", "STOR", "STOU", "APPE", "LIST", "NLST", "MLSD"].into_iter().any(|name| self.is(name))
     }

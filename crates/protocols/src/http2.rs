@@ -62,7 +62,7 @@ impl Header {
         Header { length, kind, flags, stream: u32::from_be_bytes([a & 0x7f, b, c, d]) }
     }
 
-    /// Is this flag set?
+    /// Whether this flag is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -88,7 +88,7 @@ impl Header {
     }
 }
 
-/// Can these bytes begin the first frame of a server?
+/// Whether these bytes can begin the first frame of a server.
 pub fn is_settings(bytes: &[u8]) -> bool {
     bytes.first_chunk().map(Header::parse).is_some_and(|header| {
         header.kind == kind::SETTINGS

@@ -1,13 +1,13 @@
 //! Packets of MQTT (3.1.1 and 5.0, section 2).
 
-/// Is it a CONNECT packet that names the protocol?
+/// Whether it is a CONNECT packet that names the protocol.
 pub fn is_connect(bytes: &[u8]) -> bool {
     packet(bytes).is_some_and(|(first, body)| {
         first == 0x10 && text(body).is_some_and(|(name, _)| name == b"MQTT" || name == b"MQIsdp")
     })
 }
 
-/// Is it a CONNACK packet?
+/// Whether it is a CONNACK packet.
 pub fn is_answer(bytes: &[u8]) -> bool {
     packet(bytes).is_some_and(|(first, body)| first == 0x20 && matches!(body, [0 | 1, ..]))
 }

@@ -122,7 +122,7 @@ fn has_port(flow: &Flow, port: u16) -> bool {
     flow.target_port == port || flow.source_port == port
 }
 
-/// Do the bytes begin with one of the words?
+/// Whether the bytes begin with one of the words.
 fn begins(bytes: &[u8], words: &[&[u8]], equal: fn(&[u8], &[u8]) -> bool) -> Fit {
     let mut fit = Fit::No;
     for word in words {
@@ -166,7 +166,7 @@ pub const METHODS: &[&[u8]] = &[
     b"PROPPATCH",
 ];
 
-/// Do the bytes begin with a method of HTTP and a blank?
+/// Whether the bytes begin with a method of HTTP and a blank.
 fn request(bytes: &[u8]) -> Fit {
     match bytes.iter().position(|byte| matches!(byte, b' ' | b'\t')) {
         Some(end) => Fit::of(METHODS.contains(&&bytes[..end])),
@@ -202,7 +202,7 @@ fn ftp(first: &First<'_>) -> Fit {
     }
 }
 
-/// Is it a TLS handshake record with a hello?
+/// Whether it is a TLS handshake record with a hello.
 fn hello(bytes: &[u8]) -> Fit {
     let fits = |at: usize, fits: fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
     let header = fits(0, |byte| byte == 22) && fits(1, |byte| byte == 3) && fits(2, |byte| byte <= 4);
@@ -216,23 +216,23 @@ fn dns_stream(first: &First<'_>, app: App) -> Fit {
     if dns::of_ports(first.flow) == Some(app) { dns::probe(first.bytes) } else { Fit::No }
 }
 
-/// Is it an SNMP message (RFC 1157, RFC 3416, RFC 3412): a sequence that begins with a version?
+/// Whether it is an SNMP message (RFC 1157, RFC 3416, RFC 3412): a sequence that begins with a version.
 fn is_snmp(payload: &[u8]) -> bool {
     let version = Der(payload).expect(tag::SEQUENCE).and_then(|inner| Der(inner).expect(tag::INTEGER));
     matches!(version, Some([0 | 1 | 3]))
 }
 
-/// Is it a TFTP request (RFC 1350): read or write, a name, a mode?
+/// Whether it is a TFTP request (RFC 1350): read or write, a name, a mode.
 pub fn is_tftp(payload: &[u8]) -> bool {
     matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
 }
 
-/// Is it a Kerberos 5 message (RFC 4120)? Its tag is the message type.
+/// Whether it is a Kerberos 5 message (RFC 4120). Its tag is the message type.
 pub fn is_krb5(payload: &[u8]) -> bool {
     Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
 }
 
-/// Is it the start of a Kerberos 5 message?
+/// Whether it is the start of a Kerberos 5 message.
 fn begins_krb5(bytes: &[u8]) -> bool {
     matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
 }

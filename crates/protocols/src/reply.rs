@@ -5,7 +5,7 @@
 pub struct Line<'a> {
     /// Its code; `None`: a line inside an FTP reply, which need not repeat the code.
     pub code: Option<u16>,
-    /// Is it the last line of its reply?
+    /// Whether it is the last line of its reply.
     pub is_last: bool,
     /// The text behind the code.
     pub text: &'a [u8],

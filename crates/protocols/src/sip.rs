@@ -128,7 +128,7 @@ const VERSION: &[u8] = b"SIP/";
 /// The longest known name of a method is SUBSCRIBE.
 const METHOD_LIMIT: usize = 32;
 
-/// Can a message begin with these bytes, however few?
+/// Whether a message can begin with these bytes, however few.
 pub fn may_begin(bytes: &[u8]) -> bool {
     let word = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
     let is_cut = !word.is_empty() && word.len() == bytes.len();
@@ -196,7 +196,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Do the bytes begin with a SIP message? In an incomplete first line the request target decides.
+/// Whether the bytes begin with a SIP message. In an incomplete first line the request target decides.
 pub fn probe(bytes: &[u8]) -> Fit {
     if bytes.contains(&b'\n') {
         return Fit::of(head(bytes).is_some());

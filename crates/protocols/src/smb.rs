@@ -288,7 +288,7 @@ fn file_of_number(number: u16) -> File {
     file
 }
 
-/// Does a stream begin with an SMB message? `has_names`: clients may send a NetBIOS session request first (RFC 1002,
+/// Whether a stream begins with an SMB message. `has_names`: clients may send a NetBIOS session request first (RFC 1002,
 /// 4.3.2).
 pub fn probe(bytes: &[u8], has_names: bool) -> Fit {
     if has_names && bytes.first() == Some(&0x81) {

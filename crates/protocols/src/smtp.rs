@@ -47,7 +47,7 @@ pub enum Command<'a> {
     Chunk {
         /// Length of the part.
         bytes: u64,
-        /// Is it the last part?
+        /// Whether it is the last part.
         is_last: bool,
     },
     /// The client abandons the mail.

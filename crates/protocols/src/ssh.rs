@@ -165,7 +165,7 @@ impl Conversation {
         had_begun
     }
 
-    /// Does the conversation pass over later bytes of this side?
+    /// Whether the conversation passes over later bytes of this side.
     pub fn is_over(&self, side: Side) -> bool {
         self.sides[side.index()].is_over()
     }

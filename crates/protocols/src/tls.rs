@@ -259,7 +259,7 @@ impl<'a> ClientHello<'a> {
     }
 }
 
-/// Is this a reserved number that keeps servers tolerant of unknown ones (RFC 8701)?
+/// Whether this is a reserved number that keeps servers tolerant of unknown ones (RFC 8701).
 pub const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }

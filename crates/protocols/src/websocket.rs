@@ -48,12 +48,12 @@ impl Header {
         Some(Header { flags: first & 0xf0, opcode: first & 0x0f, mask, length, bytes })
     }
 
-    /// Is it the last frame of its message?
+    /// Whether it is the last frame of its message.
     pub fn is_last(&self) -> bool {
         self.flags & FIN != 0
     }
 
-    /// Is it a control frame?
+    /// Whether it is a control frame.
     pub fn is_control(&self) -> bool {
         self.opcode >= opcode::CONTROL
     }

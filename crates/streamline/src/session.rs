@@ -164,7 +164,7 @@ impl Session {
         self
     }
 
-    /// May selectors run in the kernel, and packets that no filter can want stay there? If not, devices give all their
+    /// Whether selectors may run in the kernel, and packets that no filter can want stay there. If not, devices give all their
     /// packets, as files do.
     #[must_use]
     pub fn push_down(mut self, push_down: bool) -> Session {
@@ -172,7 +172,7 @@ impl Session {
         self
     }
 
-    /// Does any filter prepared so far write to the session's output?
+    /// Whether any filter prepared so far writes to the session's output.
     pub fn writes_to_output(&self) -> bool {
         self.env.stdout.is_open()
     }
@@ -289,7 +289,7 @@ impl Session {
         self
     }
 
-    /// May filters that parse payload run once for several requests that begin alike? A request's `set share=` goes
+    /// Whether filters that parse payload may run once for several requests that begin alike. A request's `set share=` goes
     /// first.
     #[must_use]
     pub fn share(mut self, share: bool) -> Session {
@@ -361,7 +361,7 @@ impl Session {
         self.devices.device(name)
     }
 
-    /// Does a daemon open devices for this session?
+    /// Whether a daemon opens devices for this session.
     pub fn has_daemon(&self) -> bool {
         self.devices.is_elsewhere()
     }

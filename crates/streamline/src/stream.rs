@@ -264,7 +264,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the request ended, and have all its blocks been given?
+    /// Whether the request has ended, and all its blocks have been given.
     pub fn is_over(&self) -> bool {
         self.over.is_some() && self.next == self.given.len()
     }
@@ -394,17 +394,17 @@ impl<'a> Block<'a> {
         self.given.block.flags()
     }
 
-    /// Is it the first of its stream or message?
+    /// Whether it is the first of its stream or message.
     pub fn is_first(&self) -> bool {
         self.given.block.has(Flags::FIRST)
     }
 
-    /// Is it the last of its stream or message?
+    /// Whether it is the last of its stream or message.
     pub fn is_last(&self) -> bool {
         self.given.block.has(Flags::LAST)
     }
 
-    /// Is the end of its message or stream missing?
+    /// Whether the end of its message or stream is missing.
     pub fn is_cut(&self) -> bool {
         self.given.block.has(Flags::TRUNCATED)
     }
@@ -425,7 +425,7 @@ impl<'a> Block<'a> {
         self.stream.job.worker.rings().link_type(&self.given.block).filter(|_| is_frame)
     }
 
-    /// Does it hold a record: one from a filter that gives records, or the record of a message's head?
+    /// Whether it holds a record: one from a filter that gives records, or the record of a message's head.
     pub fn is_record(&self) -> bool {
         self.kind() == Type::Record || self.given.block.has(Flags::META)
     }

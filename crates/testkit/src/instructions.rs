@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Can instructions be counted here? Else says why not, as a test does that is skipped.
+/// Whether instructions can be counted here. Else says why not, as a test does that is skipped.
 pub fn can_be_counted() -> bool {
     if cfg!(debug_assertions) {
         eprintln!("skipped: the golden file is of a release build");

@@ -10,7 +10,7 @@ use driver::pair;
 use std::io;
 use std::ops::Deref;
 
-/// May this test make networks? If not, says on standard error that it is skipped.
+/// Whether this test may make networks. If not, says on standard error that it is skipped.
 #[must_use]
 pub fn may_make_networks() -> bool {
     match Namespace::create() {

@@ -82,7 +82,7 @@ pub fn wrong_checksums(link: packet::LinkType, frame: &[u8], wire_len: u32) -> O
     Some(wrong)
 }
 
-/// Has an IPv6 packet a routing header? Its checksum may be for another target than that of the header.
+/// Whether an IPv6 packet has a routing header. Its checksum may be for another target than that of the header.
 fn is_routed(frame: &[u8], read: &packet::Frame) -> bool {
     let (mut next, mut at) = (frame[read.network_offset as usize + 6], read.network_offset as usize + 40);
     while at < read.transport_offset as usize && next != 43 {

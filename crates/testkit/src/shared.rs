@@ -15,7 +15,7 @@ pub fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
 }
 
-/// Is [`data`] the whole collection?
+/// Whether [`data`] is the whole collection.
 pub fn is_whole() -> bool {
     data() != bundled()
 }

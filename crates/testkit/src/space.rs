@@ -37,7 +37,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Is the space empty?
+    /// Whether the space is empty.
     pub fn is_empty(&self) -> bool {
         self.prepared.is_empty() && self.kept.is_empty() && self.connected.is_empty() && self.active.is_empty()
     }

@@ -220,7 +220,7 @@ impl List<'_> {
         List { bytes, count: 0, left_out: 0 }
     }
 
-    /// Is there room for another row? If not, counts it as left out.
+    /// Whether there is room for another row. If not, counts it as left out.
     fn has_room(&mut self) -> bool {
         let room = self.count < DNS_ROWS;
         self.left_out += u64::from(!room);

@@ -97,12 +97,12 @@ impl Application {
         Application::Fresh(Default::default())
     }
 
-    /// Has detection ended?
+    /// Whether detection has ended.
     pub fn is_known(&self) -> bool {
         !matches!(self, Application::Fresh(_))
     }
 
-    /// Is no byte known yet?
+    /// Whether no byte is known yet.
     pub fn is_new(&self) -> bool {
         matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(|prefix| prefix.bytes.is_empty()))
     }
@@ -350,7 +350,7 @@ pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Op
     }
 }
 
-/// Does the datagram answer a DNS or LLMNR query?
+/// Whether the datagram answers a DNS or LLMNR query.
 pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
     let is_of_server = matches!(flow.source_port, 53 | 5355) && flow.target_port != flow.source_port;
     flow.protocol == protocol::UDP && is_of_server && protocols::dns::is_response(payload)

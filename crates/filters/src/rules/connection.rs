@@ -88,7 +88,7 @@ impl Side {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Are there bytes that rules have not seen?
+    /// Whether there are bytes that rules have not seen.
     pub fn is_fresh(&self) -> bool {
         self.seen < self.bytes.len()
     }

@@ -283,7 +283,7 @@ impl Http {
     }
 }
 
-/// Does the request of the transaction ask for another protocol (RFC 9110, 7.8)?
+/// Whether the request of the transaction asks for another protocol (RFC 9110, 7.8).
 fn asks_to_upgrade(one: &Transaction) -> bool {
     let is_upgrade = |field: &[u8]| field.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"upgrade:"));
     one.all(Buffer::HTTP_REQUEST_HEADER, true).any(is_upgrade)

@@ -172,13 +172,13 @@ fn values<'a>(block: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8
     })
 }
 
-/// Is part of the target percent-encoded twice?
+/// Whether part of the target is percent-encoded twice.
 fn is_coded_twice(target: &[u8]) -> bool {
     let digits = |at: usize| target.get(at..at + 2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     memchr::memmem::find_iter(target, b"%25").any(|at| digits(at + 3))
 }
 
-/// Is it a name or an address, with an optional port (RFC 3986, 3.2.2)?
+/// Whether it is a name or an address, with an optional port (RFC 3986, 3.2.2).
 fn is_host(host: &[u8]) -> bool {
     let host = memchr::memrchr(b'@', host).map_or(host, |at| &host[at + 1..]);
     let name = uri::without_port(host);
@@ -194,7 +194,7 @@ fn is_host(host: &[u8]) -> bool {
     !name.is_empty() && fits && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Is it a list of byte ranges (RFC 9110, 14.1.2)?
+/// Whether it is a list of byte ranges (RFC 9110, 14.1.2).
 fn is_range(value: &[u8]) -> bool {
     let Some(rest) = value.strip_prefix(b"bytes=") else { return false };
     rest.split(|byte| *byte == b',').map(trim).all(|part| {

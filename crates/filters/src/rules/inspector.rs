@@ -293,7 +293,7 @@ impl Inspector {
         verdict
     }
 
-    /// Does the data of a segment go on with a stream that began in another tunnel, or outside of this one? Flows that
+    /// Whether the data of a segment goes on with a stream that began in another tunnel, or outside of this one. Flows that
     /// both have their own answers are two.
     fn is_split(&mut self, slot: Slot, flow: Flow, scope: u64, crossing: u64, origin: Origin) -> bool {
         let outside = self.origins.scope_outside(origin).map(|scope| scope ^ crossing);

@@ -477,7 +477,7 @@ impl After for u32 {
     }
 }
 
-/// Do the options include a signature (RFC 2385, RFC 5925)?
+/// Whether the options include a signature (RFC 2385, RFC 5925).
 fn is_signed(mut options: &[u8]) -> bool {
     loop {
         match *options {

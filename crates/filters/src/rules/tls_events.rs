@@ -168,7 +168,7 @@ pub(super) fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
     Ok([issuer, subject])
 }
 
-/// Does a UTF8String in a name contain invalid UTF-8 (RFC 5280, 4.1.2.4)?
+/// Whether a UTF8String in a name contains invalid UTF-8 (RFC 5280, 4.1.2.4).
 pub(super) fn has_wrong_text(sets: &[u8]) -> bool {
     const UTF8: u8 = 12;
     let attributes = Der(sets).flat_map(|(_, set)| Der(set));

@@ -8,7 +8,7 @@ use packet::Flow;
 /// Ports on which a payload may be DNS, multicast DNS or LLMNR. Check it with [`is_datagram`].
 pub const PORTS: [u16; 3] = [53, 5353, 5355];
 
-/// Can `payload` be DNS? For ports that often carry DNS: random bytes pass less than once in 10^14 times.
+/// Whether `payload` can be DNS. For ports that often carry DNS: random bytes pass less than once in 10^14 times.
 ///
 /// `wire_len` is the payload's length on the wire, so a packet cut by the capture can still pass.
 pub fn is_plausible(payload: &[u8], wire_len: u32) -> bool {
@@ -46,13 +46,13 @@ pub fn is_plausible(payload: &[u8], wire_len: u32) -> bool {
 /// Most questions of a message. Programs send one; multicast DNS a few.
 const QUESTIONS: u16 = 32;
 
-/// Is it a header with few questions, and what is behind it? That is a message on a port of DNS, or in a stream where
+/// Whether it is a header with few questions, and what is behind it. That is a message on a port of DNS, or in a stream where
 /// messages begin is known, however odd; elsewhere use [`is_plausible`].
 pub fn is_message(payload: &[u8]) -> bool {
     Message::new_checked(payload).is_ok_and(|message| message.question_count() <= QUESTIONS)
 }
 
-/// Is a datagram between these ports a message? Names of NetBIOS (RFC 1002, 4.2) have the same format, and are none.
+/// Whether a datagram between these ports is a message. Names of NetBIOS (RFC 1002, 4.2) have the same format, and are none.
 pub fn is_datagram(ports: [u16; 2], payload: &[u8], wire_len: u32) -> bool {
     const NETBIOS: u16 = 137;
     match ports.iter().any(|port| PORTS.contains(port)) {
@@ -61,7 +61,7 @@ pub fn is_datagram(ports: [u16; 2], payload: &[u8], wire_len: u32) -> bool {
     }
 }
 
-/// Is it a response?
+/// Whether it is a response.
 pub fn is_response(payload: &[u8]) -> bool {
     is_message(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
 }
@@ -73,7 +73,7 @@ pub fn of_ports(flow: &Flow) -> Option<App> {
     Some(if port == LLMNR { App::Llmnr } else { App::Dns })
 }
 
-/// Does a stream begin with a length and a message, or with the beginning of them?
+/// Whether a stream begins with a length and a message, or with the beginning of them.
 pub fn probe(bytes: &[u8]) -> Fit {
     match bytes.split_first_chunk() {
         Some((length, message)) if message.len() >= HEADER_BYTES => {

@@ -108,7 +108,7 @@ impl Stream {
         fits || !self.is_lost
     }
 
-    /// Can a message that announces `need - 2` bytes begin with `bytes`? Where messages begin is unknown, only a
+    /// Whether a message that announces `need - 2` bytes can begin with `bytes`. Where messages begin is unknown, only a
     /// whole header that is plausible counts. Else something too short for a header is waited for: the next message
     /// follows.
     fn may_begin(&self, bytes: &[u8], need: usize) -> bool {

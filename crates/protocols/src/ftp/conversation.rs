@@ -87,7 +87,7 @@ impl Conversation {
         self.has_gap = true;
     }
 
-    /// Does the conversation pass over all later bytes?
+    /// Whether the conversation passes over all later bytes.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

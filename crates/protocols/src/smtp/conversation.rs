@@ -456,7 +456,7 @@ impl Conversation {
     }
 }
 
-/// Does the line begin with an SMTP verb?
+/// Whether the line begins with an SMTP verb.
 fn is_command(line: &[u8]) -> bool {
     let verb = line.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     command(line) != Command::Other || OTHER_VERBS.split(' ').any(|other| verb.eq_ignore_ascii_case(other.as_bytes()))

@@ -90,7 +90,7 @@ pub fn capture_error(error: driver::Error) -> CaptureError {
     CaptureError::new(kind, error.to_string())
 }
 
-/// Does the kernel's program see outgoing frames as a packet socket would?
+/// Whether the kernel's programs see outgoing frames as a packet socket would.
 ///
 /// The program stands before segmentation. Where the kernel cuts TCP for a device that cannot, a packet socket sees the
 /// pieces and the program does not. Of a loopback device the program sees what is received.

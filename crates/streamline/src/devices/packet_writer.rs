@@ -238,7 +238,7 @@ impl PacketWriter {
     }
 }
 
-/// Do these two let in the same packets?
+/// Whether these two let in the same packets.
 fn is_same(one: &Expression, other: &Expression) -> bool {
     let same_program = match (&one.program, &other.program) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),

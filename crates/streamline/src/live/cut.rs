@@ -221,7 +221,7 @@ impl<'a> Below<'a> {
         notes
     }
 
-    /// Is there something about this node that only its reader can tell?
+    /// Whether there is something about this node that only its reader can tell.
     fn is_decided_above(&self, id: NodeId) -> bool {
         let is_exact = |expression: Expression| expression.is_exact();
         let selection = selection(self.plan, id).filter(Selection::is_typed);

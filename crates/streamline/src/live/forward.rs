@@ -194,7 +194,7 @@ impl Forwards for Forward {
     }
 }
 
-/// Can this process take the device's frames from the host by a program of its own?
+/// Whether this process can take the device's frames from the host by a program of its own.
 pub(super) fn is_here(before: &[Before<'_>], is_elsewhere: bool) -> bool {
     !is_elsewhere || before.first().is_some_and(|(kind, _)| is_own(kind))
 }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 pub(crate) struct Known {
     pub(super) compiler: Arc<dyn Compile>,
-    /// May filters run below besides devices?
+    /// Whether filters may run below besides devices.
     pub(super) push_down: bool,
-    /// Does another process, a daemon, open the devices?
+    /// Whether another process, as daemon, opens the devices.
     pub(super) is_elsewhere: bool,
     devices: BTreeMap<String, Result<Device, CaptureError>>,
     /// The room for the user's expressions on each device. `None`: no limit, or no such device.

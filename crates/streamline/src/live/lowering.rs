@@ -11,12 +11,12 @@ use program::{Compile, Expression, Passes, Program};
 /// Most paths from devices to one node that are followed: a device has no more readers.
 pub(super) const WAYS: usize = buffer::live::EXPRESSIONS;
 
-/// Does a request have this device to itself?
+/// Whether a request has this device to itself.
 pub(crate) fn is_own(kind: &Kind) -> bool {
     matches!(kind.device, Some(DeviceAccess::Exclusive(_)))
 }
 
-/// Does this filter give numbers of packets, and no packets?
+/// Whether this filter gives numbers of packets, and no packets.
 pub(crate) fn counts(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Counts))
 }

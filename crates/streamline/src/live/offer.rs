@@ -11,7 +11,7 @@ use control::{Before, Offer};
 use filter::device::snap_len;
 use filter::{DeviceAccess, Kind, Lower, Params};
 
-/// Does any of these filters take one packet in N?
+/// Whether any of these filters takes one packet in N.
 fn samples(filters: &[Before<'_>]) -> bool {
     filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
 }
@@ -34,7 +34,7 @@ fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
 /// The offer of this space for anything it can run: no other space is cheaper.
 const OFFER: Option<Offer> = Some(Offer { cost: 1 });
 
-/// Can a space run this kind with these parameters, behind these filters that run there as well? The error says why not;
+/// Whether a space can run this kind with these parameters, behind these filters that run there as well. The error says why not;
 /// `None` if people would not expect it to.
 pub(crate) fn offer(space: &str, known: &Known, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Offered {
     let is_daemon = space == DAEMON;

@@ -74,7 +74,7 @@ pub(crate) struct RunningSource {
     pub(crate) reads: Reads,
 }
 
-/// Can a reader for this capture request take over from a source that reads `reads`? It can if both number their
+/// Whether a reader for this capture request can take over from a source that reads `reads`. It can if both number their
 /// packets alike, which takes the same ring: the same device and the same writer.
 pub(crate) fn hands_over(reads: &Reads, asked: &CaptureRequest) -> bool {
     let is_same =

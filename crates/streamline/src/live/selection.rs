@@ -100,7 +100,7 @@ impl Selection {
         }
     }
 
-    /// Does a packet pass whole if it passes cut? Cutting makes a packet pass fewer selectors, so a `Not` may pass cut
+    /// Whether a packet passes whole if it passes cut. Cutting makes a packet pass fewer selectors, so a `Not` may pass cut
     /// packets only.
     pub(crate) fn is_of_cut_packets(&self) -> bool {
         match self {
@@ -126,7 +126,7 @@ pub(crate) fn is_typed(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Selects(_)))
 }
 
-/// Is it a typed selector that only the reader can decide for some packets?
+/// Whether it is a typed selector that only the reader can decide for some packets.
 pub(crate) fn is_undecided(kind: &Kind, params: &Params) -> bool {
     let predicate = kind.pre_filter.and_then(|pre_filter| pre_filter(params));
     is_typed(kind) && !predicate.is_some_and(|predicate| Expression::Packet(predicate).is_exact())

@@ -296,7 +296,7 @@ fn await_end(mut started: Child) {
     let _ = waiting.spawn(move || drop(started.wait()));
 }
 
-/// Has the started parser process ended? `true` without one. An error if it did not end as a process does that finds
+/// Whether the started parser process has ended. `true` without one. An error if it did not end as a process does that finds
 /// another one running.
 fn has_ended(started: Option<&mut Child>) -> Result<bool, String> {
     match started.map(Child::try_wait) {

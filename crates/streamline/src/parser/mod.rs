@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 /// The variable that turns sharing on for every request of a process, as `--share` does for one.
 pub const VARIABLE: &CStr = c"STREAMLINE_SHARE";
 
-/// Does this value of the variable turn sharing on? As on the command line, anything but a word for no does.
+/// Whether this value of the variable turns sharing on. As on the command line, anything but a word for no does.
 pub fn is_asked_for(value: &str) -> bool {
     !["", "0", "f", "false", "n", "no", "off"].iter().any(|no| value.eq_ignore_ascii_case(no))
 }

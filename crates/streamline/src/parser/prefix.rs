@@ -39,7 +39,7 @@ pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
     Ok(())
 }
 
-/// Does this filter's state depend on the first block that it sees?
+/// Whether this filter's states depend on the first block that it sees.
 ///
 /// The state of a parser depends on nothing but the stream it parses. Other serial filters keep state over all blocks,
 /// and each request starts at another block.
@@ -87,7 +87,7 @@ fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String
     Some((label, vertex.output()))
 }
 
-/// Does a source give just a device's packets from now on? Not if it asks for past packets, for a reader that stays, or
+/// Whether a source gives just a device's packets from now on. Not if it asks for past packets, for a reader that stays, or
 /// for packets to be taken away.
 fn gives_what_comes(kind: &Kind, params: &Params) -> bool {
     let Some(DeviceAccess::Shared(shared)) = kind.device else { return false };

@@ -362,7 +362,7 @@ impl Server {
         Ok(())
     }
 
-    /// Does any client or any other stage read this prefix?
+    /// Whether any client or any other stage reads this prefix.
     fn is_used(&self, text: &str) -> bool {
         self.clients.values().any(|client| client.readings.values().any(|reading| reading == text))
             || self.stages.iter().any(|stage| stage.bases.iter().any(|base| base == text))

@@ -56,7 +56,7 @@ impl<'a> ParserSpace<'a> {
         self
     }
 
-    /// Can it run this kind with these parameters? The error says why not.
+    /// Whether it can run this kind with these parameters. The error says why not.
     pub(crate) fn offer(&self, kind: &Kind, params: &Params) -> Offered {
         match &self.nobody {
             Some(why) => Err(why.clone()),

@@ -72,7 +72,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Is every frame accounted for?
+    /// Whether every frame is accounted for.
     pub fn add_up(&self) -> bool {
         self.taken + self.doubled == self.lost + self.overflowed + self.sent + self.refused + self.waiting
     }

@@ -51,7 +51,7 @@ pub trait Host {
     /// The application reads at most `count` bytes, without waiting. An empty list: no bytes, or the end.
     fn read(&mut self, count: usize) -> Result<Vec<u8>, String>;
 
-    /// Has the peer finished, and was everything read?
+    /// Whether the peer has finished, and everything was read.
     fn is_at_end(&mut self) -> Result<bool, String>;
 
     /// The application ends its write side.

@@ -96,7 +96,7 @@ pub(super) fn text(read: &Packet<'_>, isn: u32, their_isn: u32) -> String {
     format!("{text} win {} <{}>", read.window(), options.join(","))
 }
 
-/// Does the segment match the script's?
+/// Whether the segment matches the script's.
 pub(super) fn matches(expected: &Segment, read: &Packet<'_>, isn: u32, their_isn: u32) -> bool {
     let open = Flags::PSH.0;
     let data = (read.sequence_number().wrapping_sub(isn), read.payload().len() as u32);
