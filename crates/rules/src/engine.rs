@@ -338,7 +338,7 @@ impl Engine {
         if drops(rule) {
             match waiting.iter_mut().find(|entry| !drops(entry.0)) {
                 Some(entry) => *entry = (rule, at),
-                None => self.undecided = true,
+                None => self.give_up(),
             }
         }
     }
@@ -504,7 +504,7 @@ impl Engine {
         }
         match self.found.iter_mut().rfind(|old| alerts_alone(old.rule)) {
             Some(old) => *old = found,
-            None => self.undecided = true,
+            None => self.give_up(),
         }
         true
     }
@@ -571,6 +571,11 @@ impl Engine {
         }
         let done = transaction.complete[usize::from(!packet.to_server)];
         list.absent.is_some() && !there && done
+    }
+
+    /// Ends the inspection of the packet, which stays undecided.
+    fn give_up(&mut self) {
+        (self.undecided, self.budget.spent) = (true, true);
     }
 
     fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool, little_endian: bool) -> bool {

@@ -41,6 +41,11 @@ const CONTRADICTIONS: &[Contradiction] = &[
     bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
     shared("tls", &["tls.sni"], "the same"),
     shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
+    shared(
+        "http1",
+        &["http.status"],
+        "behind a gap rules know HTTP/2 by the server's settings, and the filter reads on in HTTP/1",
+    ),
     bundled("http2", HTTP2_VALUES, "rules find a connection by the server's settings, the filter by the preface"),
     shared("http2", &["http.protocol"], "the same"),
 ];

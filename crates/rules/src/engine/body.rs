@@ -153,7 +153,9 @@ impl Engine {
                 continue;
             }
             self.bounds.state += 1;
-            self.undecided |= set.is_decisive(rule);
+            if set.is_decisive(rule) {
+                self.give_up();
+            }
         }
         self.candidates = candidates;
     }
