@@ -192,7 +192,7 @@ impl Flows {
         }
         let bytes = cx.rings.bytes(block);
         let flow = packet.tcp.map_or(packet.flow, |segment| {
-            let payload = packet.frame.tcp(bytes).map_or(&[][..], |tcp| tcp.payload());
+            let payload = || packet.frame.tcp(bytes).map_or(&[][..], |tcp| tcp.payload());
             client::of_client(packet.flow, segment.flags, payload)
         });
         let is_answer = flow != packet.flow;

@@ -19,12 +19,13 @@ const SERVERS: &[u16] = &[
 const FTP_DATA: u16 = 20;
 
 /// The flow of a TCP connection in the direction of its client. `first`: the flow of the first packet that was seen,
-/// from its sender; `flags` and `payload` are those of that packet.
-pub(crate) fn of_client(first: Flow, flags: Flags, payload: &[u8]) -> Flow {
-    let is_from_server = match probe::sender(payload) {
-        _ if flags.syn() => flags.ack(),
-        Some(side) => side == 1,
-        None => rank(first.source_port) < rank(first.target_port),
+/// from its sender; `flags` and `payload` are those of that packet. A SYN needs no payload.
+pub(crate) fn of_client<'a>(first: Flow, flags: Flags, payload: impl FnOnce() -> &'a [u8]) -> Flow {
+    let is_from_server = if flags.syn() {
+        flags.ack()
+    } else {
+        let by_port = || rank(first.source_port) < rank(first.target_port);
+        probe::sender(payload()).map_or_else(by_port, |side| side == 1)
     };
     if is_from_server { first.reversed() } else { first }
 }
@@ -50,7 +51,7 @@ mod tests {
     fn turns(source_port: u16, target_port: u16, flags: Flags) -> bool {
         let address = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let first = Flow { source: address(1), target: address(2), source_port, target_port, protocol: protocol::TCP };
-        of_client(first, flags, b"") != first
+        of_client(first, flags, || b"") != first
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
             protocol: protocol::TCP,
         };
         for (payload, turns) in [(&b""[..], true), (b"GET / HTTP/1.1\r\n", false), (b"HTTP/1.1 200 OK\r\n", true)] {
-            assert_eq!(of_client(first, ACK, payload) != first, turns, "{}", payload.escape_ascii());
+            assert_eq!(of_client(first, ACK, || payload) != first, turns, "{}", payload.escape_ascii());
         }
     }
 

@@ -112,7 +112,7 @@ impl Assembler {
             return self.begin(segment, frame, reuse, cx);
         };
         let sender = if successor.side == 0 { flow } else { flow.reversed() };
-        let flow = client::of_client(sender, if successor.syn { TcpFlags::SYN } else { TcpFlags::ACK }, &[]);
+        let flow = client::of_client(sender, if successor.syn { TcpFlags::SYN } else { TcpFlags::ACK }, || &[]);
         let phase = if successor.syn { Phase::Opening } else { Phase::Open };
         let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
         if let Some(connection) = self.table.get_mut(slot) {

@@ -60,7 +60,7 @@ impl Segment {
     /// The flow in the direction of the client, if this is the first segment of its connection that was seen.
     #[cold]
     pub fn client(&self, frame: &Descriptor, cx: &Context<'_>) -> Flow {
-        client::of_client(self.flow, self.flags, cx.rings.bytes(&frame.part(self.offset, self.len)))
+        client::of_client(self.flow, self.flags, || cx.rings.bytes(&frame.part(self.offset, self.len)))
     }
 
     /// Reads a segment out of a frame.
