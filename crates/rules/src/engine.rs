@@ -266,7 +266,15 @@ impl Engine {
                 candidates.push(rule);
             }
         });
-        self.try_candidates(set, &Packet { in_stream: false, ..*packet }, flow, None, None);
+        self.searched(set);
+        if !self.candidates.is_empty() {
+            self.try_candidates(set, &Packet { in_stream: false, ..*packet }, flow, None, None);
+        }
+    }
+
+    /// A search for candidates has ended. One that was cut short may have missed any rule.
+    fn searched(&mut self, set: &RuleSet) {
+        self.undecided |= self.budget.spent && set.blocks;
     }
 
     /// Inspects a piece of a stream. The engine searches the new bytes for patterns. It retries a rule with each piece
@@ -393,8 +401,7 @@ impl Engine {
         let mut candidates = std::mem::take(&mut self.candidates);
         // Rule indexes are in evaluation order.
         candidates.sort_unstable();
-        // A search cut short may have missed any rule.
-        self.undecided |= self.budget.spent && set.blocks;
+        self.searched(set);
         for at in &candidates {
             let rule = &set.rules[*at as usize];
             if !rule.is_of_files() {

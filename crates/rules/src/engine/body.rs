@@ -90,7 +90,7 @@ impl Engine {
                 }
             });
         }
-        self.undecided |= self.budget.spent && set.blocks;
+        self.searched(&set);
         let packet = Packet { to_server, ..*packet };
         if !self.candidates.is_empty() {
             let before = self.budget.steps;
