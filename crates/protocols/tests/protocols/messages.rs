@@ -7,12 +7,8 @@ use protocols::dns::{self, Data, Message};
 use protocols::tls::{self, Hello, Stop};
 use serde_json::Value;
 
-use crate::shared::{Capture, captures, folder};
-
-/// Whether all captures are there, and not the bundled ones alone.
-fn is_whole() -> bool {
-    !folder().ends_with("testkit/data")
-}
+use crate::shared::{Capture, captures};
+use testkit::shared::is_whole;
 
 /// tshark's rows for a protocol, by frame number (from 1).
 fn rows(capture: &Capture, protocol: &str) -> BTreeMap<usize, Vec<Value>> {
