@@ -3,7 +3,8 @@
 //! what is below.
 //!
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. SSH, SMTP, FTP and
-//!   SIP are read so; of the other protocols this crate has grammars, and filters and rules read them themselves.
+//!   SIP are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
+//!   grammars, and filters and rules read them themselves.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates, in the encoding [`der`].
