@@ -4,7 +4,7 @@ use crate::answer::TCP;
 use crate::error::{NetError, NetErrorKind};
 use crate::networks::{Handle, Networks};
 use crate::process::handle::{Answer, lock};
-use crate::process::message::{Order, Owner, Word};
+use crate::process::message::{Act, Order, Owner, Word};
 use crate::share::ShareLimits;
 use crate::sharing::keeper::Reservation;
 use crate::users::Place;
@@ -76,7 +76,7 @@ impl Client {
         let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Open(owner, OpenFlow { local, ..open.clone() }))?;
-        let Answer { word: Word::Granted(granted), fds } = asked else { return Err(strange()) };
+        let Answer { word: Word::Answer(flow::Answer::Granted(granted)), fds } = asked else { return Err(strange()) };
         lock(&handle.process.ledger).give(granted.flow, Some(place), reservation);
         self.interface = Some(handle);
         Ok((granted, fds))
@@ -103,7 +103,9 @@ impl Client {
         let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Listen(owner, OpenListener { local, ..open.clone() }))?;
-        let Answer { word: Word::Listening(listening), fds } = asked else { return Err(strange()) };
+        let Answer { word: Word::Answer(flow::Answer::Listening(listening)), fds } = asked else {
+            return Err(strange());
+        };
         lock(&handle.process.ledger).give(listening.listener, Some(place), reservation);
         self.interface = Some(handle);
         Ok((listening, fds))
@@ -134,8 +136,8 @@ impl Client {
             };
             places.push(place);
         }
-        let asked = process.ask(&Order::Accept(client, channel, places.len() as u32))?;
-        let Answer { word: Word::Accepted(granted), fds } = asked else { return Err(strange()) };
+        let asked = process.ask(&Order::Act(Act::Accept(client, channel, places.len() as u32)))?;
+        let Answer { word: Word::Answer(flow::Answer::Accepted(granted)), fds } = asked else { return Err(strange()) };
         for (granted, place) in granted.iter().zip(places) {
             lock(&process.ledger).give(granted.flow, Some(place), reservation.clone());
         }
@@ -146,7 +148,7 @@ impl Client {
     fn place(&self, handle: &Handle, bytes: usize) -> Result<Place, NetError> {
         let take = || self.networks.users.take(self.user, bytes);
         take().or_else(|_| {
-            handle.process.ask(&Order::Settle)?;
+            handle.process.ask(&Order::Act(Act::Settle))?;
             take()
         })
     }
@@ -210,7 +212,7 @@ impl Client {
     /// `Absent`: there is no such channel.
     pub fn close(&mut self, channel: u32) -> Result<(), NetError> {
         let handle = self.interface.as_ref().ok_or_else(|| absent(channel))?;
-        handle.process.ask(&Order::Close(self.id, channel)).map(drop)
+        handle.process.ask(&Order::Act(Act::Close(self.id, channel))).map(drop)
     }
 }
 

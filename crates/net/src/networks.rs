@@ -7,7 +7,7 @@ use crate::limits::{CLAIM, STATE, STATE_LEAST};
 use crate::open::LOOPBACK;
 use crate::process::handle::{Process, Starter, lock};
 use crate::process::ledger::{Claimed, Held, identity};
-use crate::process::message::{Order, Start, Word};
+use crate::process::message::{Act, Order, Start, Word};
 use crate::process::news::{Line, News};
 use crate::process::talk::Running;
 use crate::routes::Routes;
@@ -266,7 +266,7 @@ impl Networks {
     /// `Absent`: the interface is not up. `Request`: the change is invalid, or the host has the addresses and routes.
     pub fn change(&self, device: &str, change: &Change) -> Result<(), NetError> {
         let _changing = lock(&self.changing);
-        self.find_up(device)?.process.ask(&Order::Change(change.clone())).map(drop)
+        self.find_up(device)?.process.ask(&Order::Act(Act::Change(change.clone()))).map(drop)
     }
 
     /// Moves an interface to another device, with addresses, routes, flows and listeners. The interface opens `other`
@@ -346,7 +346,7 @@ impl Networks {
         let mut absent = Err(NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours")));
         for handle in self.all() {
             let Some(limits) = permit(&handle.process.device()) else { continue };
-            match handle.process.ask(&Order::Share(user, flow, share.into(), limits)) {
+            match handle.process.ask(&Order::Act(Act::Share(user, flow, share.into(), limits))) {
                 Err(error) if error.kind == NetErrorKind::Absent => absent = Err(error),
                 done => return done.map(drop),
             }
@@ -497,8 +497,9 @@ impl Handle {
 
     /// The process's state, with two counts of the daemon: the device's own counters, and the processes that ended.
     fn state(&self, user: Option<u32>, deadline: Instant) -> Option<InterfaceState> {
-        let mut state = match self.process.ask_until(&Order::State(user), deadline).map(|answer| answer.word) {
-            Some(Word::State(state)) => state,
+        let asked = self.process.ask_until(&Order::Act(Act::State(user)), deadline);
+        let mut state = match asked.map(|answer| answer.word) {
+            Some(Word::Answer(flow::Answer::State(mut state))) => state.pop()?,
             Some(_) => return None,
             None if self.process.is_over() => return None,
             None => self.silent(),

@@ -8,14 +8,12 @@ use crate::interface::{Interface, Next};
 use crate::limits::{LAST_RESETS, NO_ROOM, SECOND};
 use crate::manager::Opening;
 use crate::process::letters::{Letter, Letters};
-use crate::process::message::{BYTES, Start, Word};
-use crate::share::ShareLimits;
+use crate::process::message::{Act, BYTES, Start, Word};
 use crate::trace::Tracing;
-use flow::Change;
+use flow::Answer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,34 +24,9 @@ pub(crate) enum Command {
     /// These file descriptors go beside the answer.
     Open(Box<Opening>, Vec<OwnedFd>),
     Listen(Box<OpeningListener>, Vec<OwnedFd>),
-    Accept {
-        client: u64,
-        channel: u32,
-        most: u32,
-    },
-    Close {
-        client: u64,
-        channel: u32,
-    },
-    /// Close everything that applications have closed, as before each command.
-    Settle,
-    Leave {
-        client: u64,
-    },
-    Share {
-        user: Option<u32>,
-        flow: u64,
-        share: String,
-        limits: ShareLimits,
-    },
     Trace(Box<Tracing>, Vec<OwnedFd>),
-    State {
-        user: Option<u32>,
-    },
-    NextHop {
-        address: IpAddr,
-        mac: Option<[u8; 6]>,
-    },
+    /// As the daemon ordered.
+    Act(Act),
     /// There is no daemon: notice applications that end.
     Alone,
     /// A daemon is at the end of this socket: report how the interface began, its device, and everything else.
@@ -62,7 +35,6 @@ pub(crate) enum Command {
         start: Box<Start>,
         opened: Letter,
     },
-    Change(Change),
     End(Ending),
 }
 
@@ -170,22 +142,14 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
     let (now, core) = (clock(), &mut interface.core);
     // First close what the application has closed: it may want the port, the channel or the quota place.
     core.collect_news(now);
-    let shared = |fds: Vec<OwnedFd>| fds.into_iter().map(Arc::new).collect();
-    let done = |done: Result<(), NetError>| done.map(|()| Letter::word(number, Word::Done));
     let answer = match command {
         Command::Open(opening, fds) => core.open(*opening, now).map(|granted| {
             let records = core.records_of(granted.flow, granted.has_bells);
-            Letter::with(number, Word::Granted(granted), shared(fds), records)
+            Letter::with(number, Word::Answer(Answer::Granted(granted)), shared(fds), records)
         }),
         Command::Listen(opening, fds) => core.listen_at(*opening).map(|listening| {
             let records = core.records_of(listening.listener, listening.has_bells);
-            Letter::with(number, Word::Listening(listening), shared(fds), records)
-        }),
-        Command::Accept { client, channel, most } => core.accept(client, channel, most).map(|accepted| {
-            let (granted, segments): (Vec<_>, Vec<_>) = accepted.into_iter().unzip();
-            let records = granted.iter().flat_map(|granted| core.records_of(granted.flow, false)).collect();
-            let fds = shared(segments.into_iter().flatten().collect());
-            Letter::with(number, Word::Accepted(granted), fds, records)
+            Letter::with(number, Word::Answer(Answer::Listening(listening)), shared(fds), records)
         }),
         Command::Trace(tracing, fds) => {
             let trace = tracing.number;
@@ -194,33 +158,13 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
                 Letter::with(number, Word::Tracing(granted, trace), shared(fds), records)
             })
         }
-        Command::Close { client, channel } => done(interface.close_channel(client, channel, now)),
-        Command::Settle => done(Ok(())),
-        Command::Leave { client } => {
-            interface.leave(client, now);
-            done(Ok(()))
-        }
-        Command::Share { user, flow, share, limits } => core.change_share(user, flow, &share, limits, now).map(|()| {
-            let records = core.records_of(flow, false);
-            Letter::with(number, Word::Done, Vec::new(), records)
-        }),
-        Command::State { user } => {
-            let mut state = vec![interface.state(user, now)];
-            // A message has more than the state.
-            flow::fit(&mut state, BYTES - 64);
-            state.pop().map_or_else(|| done(Ok(())), |state| Ok(Letter::word(number, Word::State(state))))
-        }
-        Command::NextHop { address, mac } => {
-            core.next_hop(address, mac, now);
-            return None;
-        }
+        Command::Act(order) => act(interface, number, order, now),
         Command::Alone => {
             core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(true));
             let gone = hung_up(interface);
             gone.into_iter().for_each(|client| interface.leave(client, now));
             return None;
         }
-        Command::Change(change) => done(core.change(&change, now)),
         Command::Tell { daemon, start, opened } => {
             core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(false));
             desk.letters.send(Letter::To(daemon));
@@ -235,6 +179,51 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
     report(interface, &desk.letters);
     desk.letters.send(answer.unwrap_or_else(|error| Letter::word(number, Word::Refused(error.kind, error.text))));
     None
+}
+
+fn shared(fds: Vec<OwnedFd>) -> Vec<Arc<OwnedFd>> {
+    fds.into_iter().map(Arc::new).collect()
+}
+
+/// Does what the daemon orders for an application that has everything it needs. Returns the answer.
+fn act(interface: &mut Interface, number: u64, act: Act, now: u64) -> Result<Letter, NetError> {
+    let core = &mut interface.core;
+    let answer = match act {
+        Act::Accept(client, channel, most) => {
+            let (granted, segments): (Vec<_>, Vec<_>) = core.accept(client, channel, most)?.into_iter().unzip();
+            let records = granted.iter().flat_map(|granted| core.records_of(granted.flow, false)).collect();
+            let fds = shared(segments.into_iter().flatten().collect());
+            return Ok(Letter::with(number, Word::Answer(Answer::Accepted(granted)), fds, records));
+        }
+        Act::Share(user, flow, share, limits) => {
+            core.change_share(user, flow, &share, limits, now)?;
+            return Ok(Letter::with(number, Word::Answer(Answer::Done), Vec::new(), core.records_of(flow, false)));
+        }
+        Act::State(user) => {
+            let mut state = vec![interface.state(user, now)];
+            // A message has more than the state.
+            flow::fit(&mut state, BYTES - 64);
+            Answer::State(state)
+        }
+        Act::NextHop(address, mac) => {
+            core.next_hop(address, mac, now);
+            Answer::Done
+        }
+        Act::Close(client, channel) => {
+            interface.close_channel(client, channel, now)?;
+            Answer::Done
+        }
+        Act::Leave(client) => {
+            interface.leave(client, now);
+            Answer::Done
+        }
+        Act::Change(change) => {
+            core.change(&change, now)?;
+            Answer::Done
+        }
+        Act::Settle => Answer::Done,
+    };
+    Ok(Letter::word(number, Word::Answer(answer)))
 }
 
 /// Clients whose applications have gone: the other side of their doorbells is closed.

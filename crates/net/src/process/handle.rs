@@ -4,7 +4,7 @@
 //! daemon keeps a record only after an answer.
 
 use super::ledger::{Entry, Ledger};
-use super::message::{Facts, Order, Said, Start, Word};
+use super::message::{Act, Facts, Order, Said, Start, Word};
 use super::news::News;
 use super::talk::{BEGIN, Running, hear, open_device, order, send, unheard};
 use crate::error::{NetError, NetErrorKind};
@@ -196,7 +196,7 @@ impl Process {
             let interface = Arc::downgrade(&process);
             let tell = move |address, mac| {
                 if let Some(process) = interface.upgrade() {
-                    process.tell(&Order::NextHop(address, mac));
+                    process.tell(&Order::Act(Act::NextHop(address, mac)));
                 }
             };
             let thread = std::thread::Builder::new().name("net next hops".into());
@@ -255,7 +255,7 @@ impl Process {
     /// A client has gone: its flows end.
     pub(crate) fn forget(&self, client: u64) {
         // If the interface is down, the flows have already ended.
-        let _ = self.ask(&Order::Leave(client));
+        let _ = self.ask(&Order::Act(Act::Leave(client)));
         // If the process has just ended, the next one must not continue these flows.
         drop(take(&self.ledger, |ledger| ledger.left(client)));
     }
@@ -550,7 +550,7 @@ impl Process {
         let is_whole = keep(&mut lock(&self.ledger), records, &mut fds, &mut replaced);
         if !is_whole && number != 0 {
             for (client, channel) in channels {
-                self.tell(&Order::Close(client, channel));
+                self.tell(&Order::Act(Act::Close(client, channel)));
             }
             word = Word::Refused(NetErrorKind::System, "the daemon has no file descriptors left for a flow".into());
         }

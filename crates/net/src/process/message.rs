@@ -9,7 +9,7 @@ use crate::routes::Routes;
 use crate::share::ShareLimits;
 use buffer::control::Message;
 use buffer::{wire_codes, wire_enum, wire_struct};
-use flow::{Change, Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener, RouteState};
+use flow::{Answer, Change, Granted, OpenFlow, OpenInterface, OpenListener, RouteState};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The longest message, bytes: as on the control socket.
@@ -32,28 +32,35 @@ pub(crate) enum Order {
     Open(Owner, OpenFlow),
     /// A listener.
     Listen(Owner, OpenListener),
+    /// Trace the flow of this number, of this user (`None`: of any), with at most this number of bytes of each frame.
+    Trace(Owner, Option<u32>, u64, u32),
+    /// Something that the interface's thread does without anything that must be made first.
+    Act(Act),
+    /// End, so that another process continues with everything, on another device.
+    HandOver,
+    /// Take the interface down, and end.
+    Down,
+}
+
+/// What the daemon orders and the interface's thread does as it is said.
+#[derive(Debug)]
+pub(crate) enum Act {
     /// Accept at most this number (the third) of connections that wait at the listener of this client's channel.
     Accept(u64, u32, u32),
     /// This channel of this client is closed.
     Close(u64, u32),
-    /// Close everything that applications have closed so far, then answer.
+    /// Close everything that applications have closed, as before each order, then answer.
     Settle,
     /// This client has gone.
     Leave(u64),
     /// Give another share to the flow of this number, of this user (`None`: of any).
     Share(Option<u32>, u64, String, ShareLimits),
-    /// Trace the flow of this number, of this user (`None`: of any), with at most this number of bytes of each frame.
-    Trace(Owner, Option<u32>, u64, u32),
     /// Report the state, with the flows of this user; `None`: of all.
     State(Option<u32>),
     /// The host's next hop for packets to this address. `None`: the host cannot reach it.
     NextHop(IpAddr, Option<[u8; 6]>),
     /// Change addresses or routes.
     Change(Change),
-    /// End, so that another process continues with everything, on another device.
-    HandOver,
-    /// Take the interface down, and end.
-    Down,
 }
 
 /// The beginning of an interface, or its continuation in another process.
@@ -178,18 +185,10 @@ pub(crate) struct Said {
 pub(crate) enum Word {
     /// The device is open. Its handle goes beside it, if it has one.
     Opened(Facts),
-    /// The order was carried out.
-    Done,
-    /// A flow.
-    Granted(Granted),
+    /// The order was carried out; what an application or a command asked for has this answer.
+    Answer(Answer),
     /// A trace, and its own number.
     Tracing(Granted, u64),
-    /// A listener.
-    Listening(Listening),
-    /// The accepted connections.
-    Accepted(Vec<Granted>),
-    /// The state.
-    State(InterfaceState),
     /// The order was refused, for this reason.
     Refused(NetErrorKind, String),
     /// The flow, listener or trace of this number ended.
@@ -231,35 +230,34 @@ wire_enum!(Order {
     3 = Begin,
     4 = Open(owner, open),
     5 = Listen(owner, open),
-    6 = Accept(client, channel, most),
-    7 = Close(client, channel),
-    8 = Leave(client),
-    9 = Share(user, flow, share, limits),
-    10 = Trace(owner, user, flow, snap),
-    11 = State(user),
-    12 = NextHop(address, mac),
-    13 = Down,
-    14 = Change(change),
-    15 = HandOver,
-    16 = Settle,
+    6 = Trace(owner, user, flow, snap),
+    7 = Act(act),
+    8 = HandOver,
+    9 = Down,
+});
+wire_enum!(Act {
+    1 = Accept(client, channel, most),
+    2 = Close(client, channel),
+    3 = Settle,
+    4 = Leave(client),
+    5 = Share(user, flow, share, limits),
+    6 = State(user),
+    7 = NextHop(address, mac),
+    8 = Change(change),
 });
 wire_enum!(Word {
     1 = Opened(facts),
-    2 = Done,
-    3 = Granted(granted),
-    4 = Listening(listening),
-    5 = Accepted(granted),
-    6 = State(state),
-    7 = Refused(kind, text),
-    8 = Ended(number),
-    9 = Left(client),
-    10 = AskHop(address),
-    11 = Fails(text),
-    12 = Began(start),
-    13 = Ready,
-    14 = Keep,
-    15 = Tracing(granted, number),
-    16 = Routes(table),
+    2 = Answer(answer),
+    3 = Tracing(granted, number),
+    4 = Refused(kind, text),
+    5 = Ended(number),
+    6 = Left(client),
+    7 = Routes(table),
+    8 = AskHop(address),
+    9 = Fails(text),
+    10 = Began(start),
+    11 = Ready,
+    12 = Keep,
 });
 wire_codes!(NetErrorKind { Absent = 0, InUse = 1, Denied = 2, Full = 3, Request = 4, System = 5 });
 

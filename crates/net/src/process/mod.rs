@@ -155,7 +155,7 @@ fn end(clerk: Clerk, thread: JoinHandle<()>, number: Option<u64>, letters: Lette
     // After a panic in a test, no cleanup is needed.
     let _ = thread.join();
     if let Some(number) = number {
-        letters.send(Letter::word(number, Word::Done));
+        letters.send(Letter::word(number, Word::Answer(flow::Answer::Done)));
     }
     drop((clerk, letters));
     let _ = carrier.join();
@@ -285,7 +285,7 @@ fn restore(
 }
 
 fn answer(number: u64, done: Result<(), NetError>) -> Letter {
-    let word = done.map_or_else(|error| Word::Refused(error.kind, error.text), |()| Word::Done);
+    let word = done.map_or_else(|error| Word::Refused(error.kind, error.text), |()| Word::Answer(flow::Answer::Done));
     Letter::word(number, word)
 }
 
@@ -299,18 +299,11 @@ struct Clerk {
 impl Clerk {
     /// Carries out an order. The interface's thread answers, unless this fails.
     fn carry_out(&self, number: u64, order: Order) -> Result<(), NetError> {
-        let (command, number) = match order {
-            Order::Open(owner, open) => (self.open(owner, open)?, number),
-            Order::Listen(owner, open) => (self.listen(owner, open)?, number),
-            Order::Trace(owner, user, flow, snap) => (self.trace(owner, user, flow, snap)?, number),
-            Order::Accept(client, channel, most) => (Command::Accept { client, channel, most }, number),
-            Order::Close(client, channel) => (Command::Close { client, channel }, number),
-            Order::Settle => (Command::Settle, number),
-            Order::Leave(client) => (Command::Leave { client }, number),
-            Order::Share(user, flow, share, limits) => (Command::Share { user, flow, share, limits }, number),
-            Order::State(user) => (Command::State { user }, number),
-            Order::NextHop(address, mac) => (Command::NextHop { address, mac }, number),
-            Order::Change(change) => (Command::Change(change), number),
+        let command = match order {
+            Order::Open(owner, open) => self.open(owner, open)?,
+            Order::Listen(owner, open) => self.listen(owner, open)?,
+            Order::Trace(owner, user, flow, snap) => self.trace(owner, user, flow, snap)?,
+            Order::Act(act) => Command::Act(act),
             Order::Up(_) | Order::Restore(_) | Order::Begin | Order::HandOver | Order::Down => {
                 return Err(NetError::new(NetErrorKind::Request, "the interface is up already"));
             }

@@ -82,7 +82,7 @@ pub(super) fn order(running: &Running, order: &Order, fds: &[BorrowedFd<'_>]) ->
     send(running, 0, order, fds).map_err(|error| unheard("speak to", error))?;
     let (said, _) = hear(running, Instant::now() + BEGIN).map_err(|error| unheard("hear", error))?;
     match said.word {
-        Word::Done => Ok(()),
+        Word::Answer(flow::Answer::Done) => Ok(()),
         Word::Refused(kind, text) => Err(NetError::new(kind, text)),
         Word::Fails(text) => Err(unheard("hear", text)),
         _ => Err(unheard("hear", "it answers something else")),
