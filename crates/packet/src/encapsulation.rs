@@ -196,6 +196,9 @@ pub(crate) fn below(link: LinkType, bytes: &[u8]) -> Result<Option<Below>, Malfo
     }
 }
 
+/// The error for a header that the frame cuts.
+const CUT: Malformed = Malformed::TruncatedEncapsulation;
+
 struct Walk<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -207,122 +210,136 @@ impl Walk<'_> {
     /// Makes one step. `Some(ether_type)`: at the network header; 0 if it has no ether type.
     #[inline]
     fn step(&mut self) -> Result<Option<u16>, Malformed> {
-        const CUT: Malformed = Malformed::TruncatedEncapsulation;
-        let Walk { bytes, offset, layer, found } = self;
-        *layer = match *layer {
-            Layer::EtherType(ether_type) => match ether_type {
-                ethernet::VLAN
-                | ethernet::SERVICE_VLAN
-                | ethernet::OLD_VLAN
-                | ethernet::OLD_VLAN_2
-                | ethernet::OLD_VLAN_3 => {
-                    let [control, inner] = pair_at(bytes, *offset).ok_or(CUT)?;
-                    found.add_vlan(control & 0x0fff);
-                    *offset += 4;
-                    Layer::EtherType(inner)
-                }
-                ethernet::MPLS | ethernet::MPLS_UPSTREAM => Layer::Mpls,
-                ethernet::PPPOE_SESSION => Layer::Pppoe,
-                ethernet::CISCO_METADATA => {
-                    // Version, number of 4-byte options, the options, then an ether type.
-                    let [_, count] = *chunk_at(bytes, *offset).ok_or(CUT)?;
-                    let end = *offset + 2 + 4 * usize::from(count);
-                    *offset = end + 2;
-                    Layer::EtherType(u16_at(bytes, end).ok_or(CUT)?)
-                }
-                ethernet::VN_TAG => {
-                    *offset += 6;
-                    Layer::EtherType(u16_at(bytes, *offset - 2).ok_or(CUT)?)
-                }
-                ethernet::E_TAG => {
-                    *offset += 8;
-                    Layer::EtherType(u16_at(bytes, *offset - 2).ok_or(CUT)?)
-                }
-                ethernet::PROVIDER_BACKBONE => {
-                    *offset += 4;
-                    Layer::Ethernet
-                }
-                ethernet::SERVICE_FUNCTIONS => {
-                    // RFC 8300, 2.2: flags, total length in words, type of metadata, next protocol.
-                    let [_, length, _, next] = *chunk_at(bytes, *offset).ok_or(CUT)?;
-                    *offset += usize::from(length & 0x3f) * 4;
-                    match (length & 0x3f, next) {
-                        // Too short for the service path, which is part of the header.
-                        (0 | 1, _) => Layer::Other,
-                        (_, 1) => Layer::EtherType(ethernet::IPV4),
-                        (_, 2) => Layer::EtherType(ethernet::IPV6),
-                        (_, 3) => Layer::Ethernet,
-                        (_, 4) => Layer::EtherType(ethernet::SERVICE_FUNCTIONS),
-                        (_, 5) => Layer::Mpls,
-                        _ => Layer::Other,
-                    }
-                }
-                0..=ethernet::LENGTH_LIMIT => Layer::Llc,
-                _ => return Ok(Some(ether_type)),
+        self.layer = match self.layer {
+            Layer::EtherType(ether_type) => match self.behind(ether_type)? {
+                Some(layer) => layer,
+                None => return Ok(Some(ether_type)),
             },
-            Layer::Ethernet => {
-                *offset += 14;
-                Layer::EtherType(u16_at(bytes, *offset - 2).ok_or(CUT)?)
-            }
-            Layer::Llc => match bytes.get(*offset..).ok_or(CUT)? {
-                // SNAP with the Ethernet organisation code, or with 802.1H's for bridge tunnels.
-                [0xaa, 0xaa, 0x03, 0, 0, 0 | 0xf8, high, low, ..] => {
-                    *offset += 8;
-                    match u16::from_be_bytes([*high, *low]) {
-                        // A length here would mean LLC in LLC, which is not used.
-                        0..=ethernet::LENGTH_LIMIT => Layer::Other,
-                        ether_type => Layer::EtherType(ether_type),
-                    }
-                }
-                // The service access point of IP.
-                [0x06, 0x06, 0x03, ..] => {
-                    *offset += 3;
-                    Layer::Ip
-                }
-                [_, _, _, ..] => Layer::Other,
-                _ => return Err(CUT),
-            },
-            Layer::Pppoe => {
-                // RFC 2516, 4: version and type 1, code 0 for session data, session, length.
-                let [version_type, code, _, _, high, low] = *chunk_at(bytes, *offset).ok_or(CUT)?;
-                *offset += 6;
-                found.limit = Some((*offset as u32).saturating_add(u32::from(u16::from_be_bytes([high, low]))));
-                if (version_type, code) == (0x11, 0) { Layer::Ppp } else { Layer::Other }
-            }
+            Layer::Ethernet => self.ether_type_behind(14)?,
+            Layer::Llc => self.llc()?,
+            Layer::Pppoe => self.pppoe()?,
             Layer::Ppp => {
-                let (step, next) = ppp::protocol(bytes, *offset)?;
-                *offset += step;
+                let (step, next) = ppp::protocol(self.bytes, self.offset)?;
+                self.offset += step;
                 next
             }
-            Layer::Mpls => {
-                let label = u32_at(bytes, *offset).ok_or(CUT)?;
-                found.mpls_count += 1;
-                *offset += 4;
-                const BOTTOM_OF_STACK: u32 = 0x100;
-                if label & BOTTOM_OF_STACK == 0 {
-                    Layer::Mpls
-                } else {
-                    match bytes.get(*offset).ok_or(CUT)? >> 4 {
-                        4 => Layer::EtherType(ethernet::IPV4),
-                        6 => Layer::EtherType(ethernet::IPV6),
-                        // RFC 4385, 3: a pseudowire's control word begins with a zero nibble; most pseudowires carry
-                        // Ethernet. Without a control word a pseudowire cannot be told from IP, so it is not detected.
-                        0 => {
-                            *offset += 4;
-                            Layer::Ethernet
-                        }
-                        _ => Layer::Other,
-                    }
-                }
-            }
+            Layer::Mpls => self.mpls()?,
             Layer::Other => return Ok(Some(0)),
-            Layer::Ip => match bytes.get(*offset).ok_or(CUT)? >> 4 {
+            Layer::Ip => match self.bytes.get(self.offset).ok_or(CUT)? >> 4 {
                 4 => return Ok(Some(ethernet::IPV4)),
                 6 => return Ok(Some(ethernet::IPV6)),
                 _ => return Err(Malformed::IpVersion),
             },
         };
         Ok(None)
+    }
+
+    /// Goes behind a header of this many bytes, which ends with an ether type.
+    #[inline]
+    fn ether_type_behind(&mut self, bytes: usize) -> Result<Layer, Malformed> {
+        self.offset += bytes;
+        Ok(Layer::EtherType(u16_at(self.bytes, self.offset - 2).ok_or(CUT)?))
+    }
+
+    /// Goes behind the header of this ether type. `None`: it is a network header.
+    #[inline]
+    fn behind(&mut self, ether_type: u16) -> Result<Option<Layer>, Malformed> {
+        Ok(Some(match ether_type {
+            ethernet::VLAN
+            | ethernet::SERVICE_VLAN
+            | ethernet::OLD_VLAN
+            | ethernet::OLD_VLAN_2
+            | ethernet::OLD_VLAN_3 => {
+                let [control, inner] = pair_at(self.bytes, self.offset).ok_or(CUT)?;
+                self.found.add_vlan(control & 0x0fff);
+                self.offset += 4;
+                Layer::EtherType(inner)
+            }
+            ethernet::MPLS | ethernet::MPLS_UPSTREAM => Layer::Mpls,
+            ethernet::PPPOE_SESSION => Layer::Pppoe,
+            ethernet::CISCO_METADATA => {
+                // Version, number of 4-byte options, the options, then an ether type.
+                let [_, count] = *chunk_at(self.bytes, self.offset).ok_or(CUT)?;
+                self.ether_type_behind(4 + 4 * usize::from(count))?
+            }
+            ethernet::VN_TAG => self.ether_type_behind(6)?,
+            ethernet::E_TAG => self.ether_type_behind(8)?,
+            ethernet::PROVIDER_BACKBONE => {
+                self.offset += 4;
+                Layer::Ethernet
+            }
+            ethernet::SERVICE_FUNCTIONS => self.service_functions()?,
+            0..=ethernet::LENGTH_LIMIT => Layer::Llc,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// RFC 8300, 2.2: flags, total length in words, type of metadata, next protocol.
+    fn service_functions(&mut self) -> Result<Layer, Malformed> {
+        let [_, length, _, next] = *chunk_at(self.bytes, self.offset).ok_or(CUT)?;
+        self.offset += usize::from(length & 0x3f) * 4;
+        Ok(match (length & 0x3f, next) {
+            // Too short for the service path, which is part of the header.
+            (0 | 1, _) => Layer::Other,
+            (_, 1) => Layer::EtherType(ethernet::IPV4),
+            (_, 2) => Layer::EtherType(ethernet::IPV6),
+            (_, 3) => Layer::Ethernet,
+            (_, 4) => Layer::EtherType(ethernet::SERVICE_FUNCTIONS),
+            (_, 5) => Layer::Mpls,
+            _ => Layer::Other,
+        })
+    }
+
+    #[inline]
+    fn llc(&mut self) -> Result<Layer, Malformed> {
+        Ok(match self.bytes.get(self.offset..).ok_or(CUT)? {
+            // SNAP with the Ethernet organisation code, or with 802.1H's for bridge tunnels.
+            [0xaa, 0xaa, 0x03, 0, 0, 0 | 0xf8, high, low, ..] => {
+                self.offset += 8;
+                match u16::from_be_bytes([*high, *low]) {
+                    // A length here would mean LLC in LLC, which is not used.
+                    0..=ethernet::LENGTH_LIMIT => Layer::Other,
+                    ether_type => Layer::EtherType(ether_type),
+                }
+            }
+            // The service access point of IP.
+            [0x06, 0x06, 0x03, ..] => {
+                self.offset += 3;
+                Layer::Ip
+            }
+            [_, _, _, ..] => Layer::Other,
+            _ => return Err(CUT),
+        })
+    }
+
+    /// RFC 2516, 4: version and type 1, code 0 for session data, session, length.
+    fn pppoe(&mut self) -> Result<Layer, Malformed> {
+        let [version_type, code, _, _, high, low] = *chunk_at(self.bytes, self.offset).ok_or(CUT)?;
+        self.offset += 6;
+        let length = u32::from(u16::from_be_bytes([high, low]));
+        self.found.limit = Some((self.offset as u32).saturating_add(length));
+        Ok(if (version_type, code) == (0x11, 0) { Layer::Ppp } else { Layer::Other })
+    }
+
+    fn mpls(&mut self) -> Result<Layer, Malformed> {
+        const BOTTOM_OF_STACK: u32 = 0x100;
+        let label = u32_at(self.bytes, self.offset).ok_or(CUT)?;
+        self.found.mpls_count += 1;
+        self.offset += 4;
+        if label & BOTTOM_OF_STACK == 0 {
+            return Ok(Layer::Mpls);
+        }
+        Ok(match self.bytes.get(self.offset).ok_or(CUT)? >> 4 {
+            4 => Layer::EtherType(ethernet::IPV4),
+            6 => Layer::EtherType(ethernet::IPV6),
+            // RFC 4385, 3: a pseudowire's control word begins with a zero nibble; most pseudowires carry
+            // Ethernet. Without a control word a pseudowire cannot be told from IP, so it is not detected.
+            0 => {
+                self.offset += 4;
+                Layer::Ethernet
+            }
+            _ => Layer::Other,
+        })
     }
 
     fn end(mut self, ether_type: u16) -> Result<Encapsulation, Malformed> {
