@@ -6,7 +6,7 @@ mod keywords;
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, num};
 use crate::class::class;
 use crate::content::{Content, Num};
-use crate::dataset::{Datasets, Kind};
+use crate::dataset::Datasets;
 use crate::entropy::Entropy;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
@@ -148,123 +148,94 @@ impl Reader<'_> {
     }
 
     fn keyword(&mut self, option: &Opt<'_>) -> Read<()> {
-        let name = option.name.text;
-        match name {
-            "flow" => return self.flow(option.needed()?),
-            "content" | "uricontent" => {
-                let content = Content::read(option.needed()?)?;
-                let at = self.push(Step::Content(Box::new(content)));
-                self.last = Some(at);
-                if name == "uricontent" {
-                    self.move_last(Buffer::HTTP_URI);
-                }
-                return Ok(());
-            }
-            "pcre" => {
-                let (pcre, buffer) = pcre::read(option.needed()?)?;
-                let at = self.push(Step::Pcre(Box::new(pcre)));
-                if let Some(buffer) = buffer.and_then(Buffer::of_name) {
-                    let last = self.last;
-                    self.last = Some(at);
-                    self.move_last(buffer);
-                    self.last = last;
-                }
-                return Ok(());
-            }
+        match option.name.text {
+            "flow" => self.flow(option.needed()?),
+            "content" | "uricontent" => self.new_content(option),
+            "pcre" => self.pattern(option),
             "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith" | "fast_pattern" => {
-                return self.modifier(option);
+                self.modifier(option)
             }
             "pkt_data" => {
                 option.bare()?;
                 (self.sticky, self.list, self.last, self.in_decoded) = (Target::Payload, None, None, false);
-                return Ok(());
+                Ok(())
             }
-            "byte_test" => drop(self.push(Step::Test(Box::new(ByteTest::read(option, &self.names)?)))),
-            "byte_jump" => drop(self.push(Step::Jump(Box::new(ByteJump::read(option, &self.names)?)))),
-            "byte_extract" => {
-                let extract = ByteExtract::read(option, &mut self.names)?;
-                self.push(Step::Extract(Box::new(extract)));
-            }
-            "byte_math" => {
-                let math = ByteMath::read(option, &mut self.names)?;
-                self.push(Step::Math(Box::new(math)));
-            }
-            "isdataat" => drop(self.push(Step::DataAt(DataAt::read(option, &self.names)?))),
-            "bsize" => {
-                if self.sticky == Target::Payload {
-                    return option.name.wrong("bsize needs a buffer before it");
-                }
-                self.push(Step::Size(Compare::read(option.needed()?, 64, |_| None)?));
-            }
-            "entropy" => drop(self.push(Step::Entropy(Entropy::read(option)?))),
-            "ftpbounce" => {
-                option.bare()?;
-                self.set_app(option.name, App::Ftp)?;
-                self.rule.events.push("ftp.bounce");
-            }
-            "urilen" => {
-                let value = option.needed()?;
-                let words = value.split(',');
-                let raw = match words.get(1).map(|word| word.text) {
-                    Some("raw") => true,
-                    None | Some("norm") => false,
-                    Some(_) => return words[1].wrong("urilen is raw or norm"),
-                };
-                let size = Step::Size(Compare::read(words[0], 16, |_| None)?);
-                let buffer = if raw { Buffer::HTTP_URI_RAW } else { Buffer::HTTP_URI };
-                let list = List {
-                    target: Target::Buffer(buffer),
-                    transforms: Vec::new(),
-                    steps: vec![size],
-                    to_server: None,
-                    absent: None,
-                };
-                self.rule.lists.push(list);
-            }
-            "absent" => {
-                let or_else = match option.value.map(|value| value.text) {
-                    None => false,
-                    Some("or_else") => true,
-                    Some(_) => return option.name.wrong("absent takes or_else"),
-                };
-                let list = self.list();
-                self.rule.lists[list].absent = Some(or_else);
-            }
+            "absent" => self.absent(option),
             "base64_decode" => {
                 let step = base64_decode(option)?;
                 self.list = Some(self.push(step).list);
+                Ok(())
             }
-            "dataset" => {
-                if self.sticky == Target::Payload {
-                    return option.name.wrong("dataset needs a buffer before it");
-                }
-                let (set, verb) = self.datasets.read(option.needed()?)?;
-                self.push(Step::Member(set, verb));
-            }
-            "filemd5" => return self.file_digest(option, Buffer::FILE_MD5, Kind::Md5),
-            "filesha1" => return self.file_digest(option, Buffer::FILE_SHA1, Kind::Sha1),
-            "filesha256" => return self.file_digest(option, Buffer::FILE_SHA256, Kind::Sha256),
-            "filesize" => return self.file_size(option),
-            "frame" => return self.frame(option),
-            "dce_iface" | "dcerpc.iface" => return self.dce_interface(option),
-            "dce_opnum" | "dcerpc.opnum" => return self.dce_operation(option),
-            "http2.settings" => return self.http2_setting(option),
-            "websocket.flags" => return self.websocket_flags(option),
-            "fileext" => return self.file_name(option, true),
-            "tls.version" if option.value.is_some() => return self.tls_version(option),
-            "ssl_version" => return self.ssl_version(option),
-            "tls.fingerprint" => return self.tls_text(option, Buffer::TLS_CERT_FINGERPRINT, true),
-            "tls.subject" => return self.tls_text(option, Buffer::TLS_CERT_SUBJECT, false),
-            "tls.issuerdn" => return self.tls_text(option, Buffer::TLS_CERT_ISSUER, false),
             "base64_data" => {
                 option.bare()?;
                 self.push(Step::Decoded(Vec::new()));
                 self.in_decoded = true;
                 self.last = None;
+                Ok(())
             }
-            _ => return self.named(option),
+            _ => match self.measure(option)? {
+                Some(step) => {
+                    self.push(step);
+                    Ok(())
+                }
+                None => self.of_protocol(option).unwrap_or_else(|| self.named(option)),
+            },
+        }
+    }
+
+    fn new_content(&mut self, option: &Opt<'_>) -> Read<()> {
+        let content = Content::read(option.needed()?)?;
+        let at = self.push(Step::Content(Box::new(content)));
+        self.last = Some(at);
+        if option.name.text == "uricontent" {
+            self.move_last(Buffer::HTTP_URI);
         }
         Ok(())
+    }
+
+    fn pattern(&mut self, option: &Opt<'_>) -> Read<()> {
+        let (pcre, buffer) = pcre::read(option.needed()?)?;
+        let at = self.push(Step::Pcre(Box::new(pcre)));
+        if let Some(buffer) = buffer.and_then(Buffer::of_name) {
+            let last = self.last;
+            self.last = Some(at);
+            self.move_last(buffer);
+            self.last = last;
+        }
+        Ok(())
+    }
+
+    fn absent(&mut self, option: &Opt<'_>) -> Read<()> {
+        let or_else = match option.value.map(|value| value.text) {
+            None => false,
+            Some("or_else") => true,
+            Some(_) => return option.name.wrong("absent takes or_else"),
+        };
+        let list = self.list();
+        self.rule.lists[list].absent = Some(or_else);
+        Ok(())
+    }
+
+    /// Reads keywords that ask something else of the bytes than to contain others. `None`: it is another keyword.
+    fn measure(&mut self, option: &Opt<'_>) -> Read<Option<Step>> {
+        let name = option.name;
+        if matches!(name.text, "bsize" | "dataset") && self.sticky == Target::Payload {
+            return name.wrong(format!("{} needs a buffer before it", name.text));
+        }
+        Ok(Some(match name.text {
+            "byte_test" => Step::Test(Box::new(ByteTest::read(option, &self.names)?)),
+            "byte_jump" => Step::Jump(Box::new(ByteJump::read(option, &self.names)?)),
+            "byte_extract" => Step::Extract(Box::new(ByteExtract::read(option, &mut self.names)?)),
+            "byte_math" => Step::Math(Box::new(ByteMath::read(option, &mut self.names)?)),
+            "isdataat" => Step::DataAt(DataAt::read(option, &self.names)?),
+            "bsize" => Step::Size(Compare::read(option.needed()?, 64, |_| None)?),
+            "entropy" => Step::Entropy(Entropy::read(option)?),
+            "dataset" => {
+                let (set, verb) = self.datasets.read(option.needed()?)?;
+                Step::Member(set, verb)
+            }
+            _ => return Ok(None),
+        }))
     }
 
     /// Reads keywords that are table entries.

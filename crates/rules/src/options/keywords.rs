@@ -13,8 +13,52 @@ use crate::rule::{FRAME, List, Target};
 use crate::text::{Opt, Word, unsigned};
 
 impl Reader<'_> {
+    /// Reads keywords of one protocol, and of whole files, that are no table entries. `None`: it is another keyword.
+    pub(super) fn of_protocol(&mut self, option: &Opt<'_>) -> Option<Read<()>> {
+        Some(match option.name.text {
+            "ftpbounce" => self.ftp_bounce(option),
+            "urilen" => self.uri_length(option),
+            "filemd5" => self.file_digest(option, Buffer::FILE_MD5, Kind::Md5),
+            "filesha1" => self.file_digest(option, Buffer::FILE_SHA1, Kind::Sha1),
+            "filesha256" => self.file_digest(option, Buffer::FILE_SHA256, Kind::Sha256),
+            "filesize" => self.file_size(option),
+            "fileext" => self.file_name(option, true),
+            "frame" => self.frame(option),
+            "dce_iface" | "dcerpc.iface" => self.dce_interface(option),
+            "dce_opnum" | "dcerpc.opnum" => self.dce_operation(option),
+            "http2.settings" => self.http2_setting(option),
+            "websocket.flags" => self.websocket_flags(option),
+            "tls.version" if option.value.is_some() => self.tls_version(option),
+            "ssl_version" => self.ssl_version(option),
+            "tls.fingerprint" => self.tls_text(option, Buffer::TLS_CERT_FINGERPRINT, true),
+            "tls.subject" => self.tls_text(option, Buffer::TLS_CERT_SUBJECT, false),
+            "tls.issuerdn" => self.tls_text(option, Buffer::TLS_CERT_ISSUER, false),
+            _ => return None,
+        })
+    }
+
+    fn ftp_bounce(&mut self, option: &Opt<'_>) -> Read<()> {
+        option.bare()?;
+        self.set_app(option.name, App::Ftp)?;
+        self.rule.events.push("ftp.bounce");
+        Ok(())
+    }
+
+    fn uri_length(&mut self, option: &Opt<'_>) -> Read<()> {
+        let words = option.needed()?.split(',');
+        let buffer = match words.get(1).map(|word| word.text) {
+            Some("raw") => Buffer::HTTP_URI_RAW,
+            None | Some("norm") => Buffer::HTTP_URI,
+            Some(_) => return words[1].wrong("urilen is raw or norm"),
+        };
+        let steps = vec![Step::Size(Compare::read(words[0], 16, |_| None)?)];
+        let target = Target::Buffer(buffer);
+        self.rule.lists.push(List { target, transforms: Vec::new(), steps, to_server: None, absent: None });
+        Ok(())
+    }
+
     /// Makes contents look into frames of a protocol.
-    pub(super) fn frame(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn frame(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let name = match (value.text.contains('.'), self.rule.app) {
             (false, Some(app)) => format!("{FRAME}{}.{}", app.name(), value.text),
@@ -27,7 +71,7 @@ impl Reader<'_> {
     }
 
     /// Reads a DCE/RPC interface: UUID, and optionally a comparison with its version.
-    pub(super) fn dce_interface(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn dce_interface(&mut self, option: &Opt<'_>) -> Read<()> {
         let words = option.needed()?.split(',');
         let digits: String = words[0].text.chars().filter(|letter| *letter != '-').collect();
         if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -55,7 +99,7 @@ impl Reader<'_> {
     }
 
     /// Reads a DCE/RPC operation: a comparison, or several numbers and ranges.
-    pub(super) fn dce_operation(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn dce_operation(&mut self, option: &Opt<'_>) -> Read<()> {
         let words = option.needed()?.split(',');
         if words.len() == 1 {
             return self.named(option);
@@ -77,7 +121,7 @@ impl Reader<'_> {
     }
 
     /// Reads an HTTP/2 setting, optionally with a comparison of its value.
-    pub(super) fn http2_setting(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn http2_setting(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let end = value.text.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '_');
         let (name, rest) = value.text.split_at(end.unwrap_or(value.text.len()));
@@ -94,7 +138,7 @@ impl Reader<'_> {
     }
 
     /// Reads flags of a WebSocket frame, as a number or by name.
-    pub(super) fn websocket_flags(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn websocket_flags(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let by_name = value.text.trim_start_matches('!').starts_with(|letter: char| letter.is_ascii_alphabetic());
         if !by_name {
@@ -113,7 +157,7 @@ impl Reader<'_> {
     }
 
     /// Reads a test whether a whole file's digest is in a list, or is not.
-    pub(super) fn file_digest(&mut self, option: &Opt<'_>, buffer: Buffer, kind: Kind) -> Read<()> {
+    fn file_digest(&mut self, option: &Opt<'_>, buffer: Buffer, kind: Kind) -> Read<()> {
         let value = option.needed()?;
         let (negated, name) = value.text.strip_prefix('!').map_or((0, value.text), |name| (1, name));
         let list = self.datasets.list(Word::new(name, value.at + negated).trim(), kind)?;
@@ -122,7 +166,7 @@ impl Reader<'_> {
     }
 
     /// Reads a comparison of a whole file's size, with optional units.
-    pub(super) fn file_size(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn file_size(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let mut text = String::new();
         for part in value.text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
@@ -137,7 +181,7 @@ impl Reader<'_> {
     }
 
     /// Reads a version of TLS, which the sender's hello has.
-    pub(super) fn tls_version(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn tls_version(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let version = value.text.trim_matches('"');
         if !matches!(version, "1.0" | "1.1" | "1.2" | "1.3") {
@@ -149,7 +193,7 @@ impl Reader<'_> {
 
     /// Reads versions, one of which the sender's hello has: `tls1.0,sslv3`. Suricata takes a negated one out of the list, so
     /// without others the rule would match nothing.
-    pub(super) fn ssl_version(&mut self, option: &Opt<'_>) -> Read<()> {
+    fn ssl_version(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let mut wanted = Vec::new();
         for word in value.split(',') {
@@ -170,7 +214,7 @@ impl Reader<'_> {
     }
 
     /// Reads a text that a certificate has, or has not: as the `whole` buffer, or anywhere in it.
-    pub(super) fn tls_text(&mut self, option: &Opt<'_>, buffer: Buffer, whole: bool) -> Read<()> {
+    fn tls_text(&mut self, option: &Opt<'_>, buffer: Buffer, whole: bool) -> Read<()> {
         let value = option.needed()?;
         let mut content = Content::read(value)?;
         let length = Num::Value(content.bytes.len() as i64);
