@@ -1,7 +1,6 @@
 //! TLS hellos and certificates as records: the host that a client asks for, the server's choices, and its certificate.
 //!
-//! `protocols::tls` reads a hello. This file finds it in a stream, at the start or after the plain text of STARTTLS or a
-//! proxy, and makes the records. After the hello only the message with certificates is read.
+//! `protocols::tls` finds and reads hellos and certificates. This file skips the header of a proxy, and makes the records.
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
@@ -12,7 +11,8 @@ use filter::prelude::*;
 use filter::record::list_push;
 use protocols::carry::Carried;
 use protocols::fingerprint::{self, Transport};
-use protocols::tls::{self, ClientHello, Hello, ServerHello, Stop};
+use protocols::tls::opening::{Fed, Heard, Opening};
+use protocols::tls::{self, ClientHello, Hello, ServerHello};
 use protocols::x509::{AlternativeName, Certificate, Chain};
 use std::io::Write;
 
@@ -87,29 +87,19 @@ struct Tls {
 }
 
 /// The state of one direction of a connection.
-enum Session {
-    /// A block may begin or continue a hello.
-    Looking(Looking),
-    /// The hello was found; certificates may follow.
-    Behind(Behind),
-    /// Everything was found, or will not come.
-    Done,
-}
-
 #[derive(Default)]
-struct Looking {
-    /// Bytes of the stream before this block.
-    passed_bytes: u64,
+struct Session {
+    opening: Opening,
+    /// No byte came yet.
+    has_begun: bool,
     /// The header of a proxy with which the stream begins.
     proxy: Option<Proxy>,
-    /// A copy of the beginning of a possible hello.
-    part: Vec<u8>,
 }
 
-impl Looking {
-    /// Bytes behind the header of a proxy, which may be in front of a stream.
+impl Session {
+    /// The bytes behind the header of a proxy, which may be in front of a stream.
     fn behind_proxy<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        if self.passed_bytes == 0 && self.part.is_empty() {
+        if !std::mem::replace(&mut self.has_begun, true) {
             self.proxy = Proxy::begin(bytes);
         }
         let Some(proxy) = &mut self.proxy else { return bytes };
@@ -123,191 +113,44 @@ impl Looking {
     }
 }
 
-#[derive(Default)]
-struct Behind {
-    /// Bytes of messages at the start of `part` that belong to the hello.
-    skip: usize,
-    /// A copy of the records from the one in which the hello ends.
-    part: Vec<u8>,
-    /// Length that `part` needs at least before it can be read on.
-    need: usize,
-}
-
-/// The result of reading a block.
-enum Found {
-    /// No hello; the next block may have one.
-    Nothing,
-    /// Part of a hello.
-    Part,
-    /// The end of a hello; the next state.
-    Hello(Session),
-    /// Bytes that rule out a hello.
-    NoHello,
-}
-
 impl SessionFilter for Tls {
     type State = Session;
 
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
-        Session::Looking(Looking::default())
+        Session::default()
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut outlet = Outlet::new(cx);
+        let Tls { record, scratch, carried } = self;
         for (place, block) in batch.iter() {
             outlet.place = place;
-            match session {
-                Session::Looking(looking) => {
-                    if let Some(next) = self.looking(looking, block, &mut outlet) {
-                        *session = next;
-                    }
-                }
-                Session::Behind(behind) => {
-                    let bytes = outlet.bytes(block);
-                    let found = if block.gap() > 0 { None } else { self.behind(behind, bytes, block, &mut outlet) };
-                    if found.is_none() {
-                        outlet.reject_block();
-                    }
-                    if found != Some(true) {
-                        self.carried.clear(&mut behind.part);
-                        *session = Session::Done;
-                    }
-                }
-                Session::Done => outlet.reject_block(),
+            let bytes = outlet.bytes(block);
+            let rest = session.behind_proxy(bytes);
+            let is_header = rest.is_empty() && !bytes.is_empty();
+            let mut ear = |heard: Heard<'_>| record.hear(heard, block, &mut outlet);
+            if block.gap() > 0 {
+                session.opening.gap(carried, &mut ear);
+            }
+            let fed = session.opening.feed(rest, block.wire(), carried, scratch, &mut ear);
+            if is_header || fed == Fed::NotMine {
+                outlet.reject_block();
             }
         }
         Ok(Status::Done)
     }
 
-    fn close(&mut self, session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
-        match session {
-            Session::Looking(mut looking) => self.forget(&mut looking, &mut Outlet::new(cx)),
-            Session::Behind(mut behind) => self.carried.clear(&mut behind.part),
-            Session::Done => {}
-        }
+    fn close(&mut self, mut session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
+        let mut outlet = Outlet::new(cx);
+        session.opening.end(&self.carried, &mut |heard| lose(heard, &mut outlet));
         Ok(())
     }
 }
 
-impl Tls {
-    /// Looks for a hello in a block; returns the next state if it changes.
-    fn looking(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Option<Session> {
-        if block.gap() > 0 {
-            self.forget(looking, outlet);
-        }
-        let found = self.look(looking, block, outlet);
-        if matches!(found, Found::Nothing | Found::NoHello) {
-            outlet.reject_block();
-        }
-        looking.passed_bytes += u64::from(block.wire());
-        let too_late = looking.passed_bytes > TLS_PREAMBLE_BYTES && looking.part.is_empty();
-        let next = match found {
-            Found::Hello(next) => next,
-            Found::NoHello => Session::Done,
-            _ if too_late => Session::Done,
-            Found::Nothing | Found::Part => return None,
-        };
-        self.carried.clear(&mut looking.part);
-        Some(next)
-    }
-
-    /// Reads a block; gives a record if it completes a hello.
-    fn look(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Found {
-        let bytes = outlet.bytes(block);
-        let mut rest = looking.behind_proxy(bytes);
-        if rest.is_empty() && !bytes.is_empty() {
-            return Found::Nothing;
-        }
-        let mut is_part = !looking.part.is_empty();
-        while !rest.is_empty() || is_part {
-            let stream = if is_part { &looking.part[..] } else { rest };
-            let need = match tls::hello(stream, &mut self.scratch) {
-                Ok(hello) => {
-                    // TLS 1.3 encrypts the server's messages after its hello.
-                    let is_plain = !matches!(hello, Hello::Server(server) if server.version() > 0x0303);
-                    self.record.hello(hello, block, outlet);
-                    let after = if is_part { rest } else { &[] };
-                    let next = tls::behind_hello(stream).filter(|_| is_plain).map(|place| {
-                        let mut behind = Behind { skip: place.skip, ..Behind::default() };
-                        let in_stream = stream.get(place.record..).unwrap_or_default();
-                        let is_nothing = in_stream.is_empty() && after.is_empty();
-                        let goes_on = self.carried.keep(&mut behind.part, in_stream)
-                            && (is_nothing || self.behind(&mut behind, after, block, outlet) == Some(true));
-                        (behind, goes_on)
-                    });
-                    return Found::Hello(match next {
-                        Some((behind, true)) => Session::Behind(behind),
-                        Some((mut behind, false)) => {
-                            self.carried.clear(&mut behind.part);
-                            Session::Done
-                        }
-                        None => Session::Done,
-                    });
-                }
-                Err(Stop::Incomplete { need }) => need,
-                Err(Stop::NotTls) => {
-                    self.carried.clear(&mut looking.part);
-                    return Found::Nothing;
-                }
-                Err(Stop::NoHello) => return Found::NoHello,
-                Err(Stop::Malformed) => {
-                    outlet.count("malformed tls hellos", 1);
-                    return Found::NoHello;
-                }
-            };
-            let (more, behind) = rest.split_at(need.saturating_sub(looking.part.len()).min(rest.len()));
-            if more.is_empty() {
-                break;
-            }
-            if !self.carried.keep(&mut looking.part, more) {
-                outlet.count("tls hellos given up for want of memory", 1);
-                return Found::NoHello;
-            }
-            (rest, is_part) = (behind, true);
-        }
-        Found::Part
-    }
-
-    /// Looks for certificates, with `bytes` more. `true`: more bytes must come; `false`: the record was given; `None`:
-    /// there are none.
-    fn behind(
-        &mut self,
-        behind: &mut Behind,
-        bytes: &[u8],
-        block: &Descriptor,
-        outlet: &mut Outlet<'_>,
-    ) -> Option<bool> {
-        if !self.carried.keep(&mut behind.part, bytes) {
-            outlet.count("tls certificates given up for want of memory", 1);
-            return None;
-        }
-        if behind.part.len() < behind.need {
-            return Some(true);
-        }
-        match tls::certificates(&behind.part, behind.skip, &mut self.scratch) {
-            Ok(body) => {
-                match Chain::new(body).next().map(|bytes| (bytes, Certificate::parse(bytes))) {
-                    Some((bytes, Some(certificate))) => self.record.certificate(bytes, &certificate, block, outlet),
-                    Some((_, None)) => outlet.count("malformed tls certificates", 1),
-                    // A client without certificates.
-                    None => {}
-                }
-                Some(false)
-            }
-            Err(Stop::Incomplete { need }) => {
-                behind.need = need;
-                Some(true)
-            }
-            Err(_) => None,
-        }
-    }
-
-    /// Drops an unfinished hello whose rest will not come.
-    fn forget(&mut self, looking: &mut Looking, outlet: &mut Outlet<'_>) {
-        if !looking.part.is_empty() {
-            outlet.count("tls hellos whose rest is missing", 1);
-        }
-        self.carried.clear(&mut looking.part);
+/// Counts what was lost.
+fn lose(heard: Heard<'_>, outlet: &mut Outlet<'_>) {
+    if let Heard::Lost(what) = heard {
+        outlet.count(what, 1);
     }
 }
 
@@ -320,6 +163,21 @@ struct Record {
 }
 
 impl Record {
+    fn hear(&mut self, heard: Heard<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
+        match heard {
+            Heard::Hello(hello) => self.hello(hello, block, outlet),
+            Heard::Certificates(body) => match Chain::new(body).next().map(|it| (it, Certificate::parse(it))) {
+                Some((bytes, Some(certificate))) => self.certificate(bytes, &certificate, block, outlet),
+                Some((_, None)) => outlet.count("malformed tls certificates", 1),
+                // A client without certificates.
+                None => {}
+            },
+            Heard::Malformed => outlet.count("malformed tls hellos", 1),
+            Heard::TooLong => {}
+            Heard::Lost(_) => lose(heard, outlet),
+        }
+    }
+
     fn hello(&mut self, hello: Hello<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
         begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
         match hello {
@@ -387,8 +245,7 @@ impl Record {
             tls::append_name(&mut self.text, name);
             self.row.text("tls.sni", &self.text);
         }
-        let offered = hello.supported_versions().filter(|version| !tls::is_grease(*version)).max();
-        self.version(offered.unwrap_or(hello.legacy_version));
+        self.version(hello.version());
         self.names("tls.client_alpns", hello.application_protocols());
         self.fingerprint(["tls.ja3.hash", "tls.ja3.string"], |text| fingerprint::append_ja3(text, hello));
         if let Some(ja4) = fingerprint::ja4(hello, Transport::Tcp) {
@@ -408,7 +265,7 @@ impl Record {
     }
 
     fn version(&mut self, number: u16) {
-        match version_name(number) {
+        match tls::version_name(number) {
             Some(name) => self.row.text("tls.version", name),
             None => self.row.text("tls.version", hex_number(number)),
         };
@@ -426,18 +283,6 @@ impl Record {
             self.row.rows(field, &self.list);
         }
     }
-}
-
-/// EVE's names of versions.
-const fn version_name(number: u16) -> Option<&'static str> {
-    Some(match number {
-        0x0300 => "SSLv3",
-        0x0301 => "TLSv1",
-        0x0302 => "TLS 1.1",
-        0x0303 => "TLS 1.2",
-        0x0304 => "TLS 1.3",
-        _ => return None,
-    })
 }
 
 /// IANA's names of the most frequent cipher suites.

@@ -4,6 +4,8 @@
 //! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
 //! more it needs. A hello in one record is read in place; a hello spread over several is copied together.
 
+pub mod opening;
+
 use packet::bytes::{chunk_at, u16_at};
 pub use packet::text::Strings;
 use packet::text::append_escaped;
@@ -195,6 +197,24 @@ pub fn certificates<'a>(stream: &[u8], skip: usize, scratch: &'a mut Vec<u8>) ->
     }
 }
 
+/// Whether the header of a message announces more bytes than a hello or certificates may have.
+fn is_too_long(message: &[u8]) -> bool {
+    let length = |&[_, high, middle, low]: &[u8; HANDSHAKE_HEADER_BYTES]| u32::from_be_bytes([0, high, middle, low]);
+    message.first_chunk().map(length).is_some_and(|length| length as usize > HELLO_LIMIT)
+}
+
+/// The name of a version in EVE. `None`: it has none.
+pub const fn version_name(number: u16) -> Option<&'static str> {
+    Some(match number {
+        0x0300 => "SSLv3",
+        0x0301 => "TLSv1",
+        0x0302 => "TLS 1.1",
+        0x0303 => "TLS 1.2",
+        0x0304 => "TLS 1.3",
+        _ => return None,
+    })
+}
+
 /// A client's offer.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientHello<'a> {
@@ -226,6 +246,11 @@ impl<'a> ClientHello<'a> {
     /// Extensions in order: type and data.
     pub fn extensions(&self) -> Extensions<'a> {
         self.extensions
+    }
+
+    /// The highest version that it offers.
+    pub fn version(&self) -> u16 {
+        self.supported_versions().filter(|version| !is_grease(*version)).max().unwrap_or(self.legacy_version)
     }
 
     /// The host name that the client asks for (RFC 6066, 3), as it was sent.

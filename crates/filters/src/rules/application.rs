@@ -102,6 +102,11 @@ impl Application {
         !matches!(self, Application::Fresh(_))
     }
 
+    /// Whether its parser reads TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Application::Tls(_))
+    }
+
     /// Whether no byte is known yet.
     pub fn is_new(&self) -> bool {
         matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(|prefix| prefix.bytes.is_empty()))
@@ -222,7 +227,7 @@ impl Application {
             }
             Application::Smb(smb) => smb.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Dns(dns) => return dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap(), to),
             Application::Ssh(ssh) => ssh.feed(side, run, block.gap() > 0, to),
             Application::Smtp(smtp) => {
                 smtp.feed(side, run, block.gap(), to, odd);

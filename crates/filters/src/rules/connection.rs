@@ -4,11 +4,13 @@ use super::application::{self, Application};
 use super::ftp;
 use super::http::HttpShared;
 use super::tcp_events::TcpEvents;
+use super::tls;
 use super::transactions::Transactions;
 use super::transfers::Transfer;
 use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
+use packet::frame::protocol;
 use protocols::probe;
 use rules::FlowState;
 use rules::engine::Piece;
@@ -50,6 +52,8 @@ pub(super) struct Connection {
     pub charged: usize,
     /// The flow has news for rules.
     pub touched: bool,
+    /// TLS that begins behind another protocol; `None`: there is none, or its openings were read.
+    tls: Option<tls::Openings>,
     #[cfg(feature = "quic")]
     quic: Option<Box<super::quic::Flow>>,
 }
@@ -131,6 +135,7 @@ impl Connection {
             has_gaps: false,
             charged: 0,
             touched: false,
+            tls: (flow.protocol == protocol::TCP).then(tls::Openings::default),
             #[cfg(feature = "quic")]
             quic: None,
         }
@@ -178,6 +183,7 @@ impl Connection {
             if let Some(app) = application.feed(block, flow, shared, cx, transactions, odd) {
                 self.state.app = app;
             }
+            self.look_for_tls(block, cx);
             // If the capture began midway, which side spoke first is unknown.
             if midstream {
                 self.odd.retain(|event| *event != "applayer_wrong_direction_first_data");
@@ -187,12 +193,26 @@ impl Connection {
         self.sides[side].ended |= ended;
     }
 
+    /// Looks for TLS behind another protocol, such as behind STARTTLS: `alert tls` is about it, too.
+    fn look_for_tls(&mut self, block: &Descriptor, cx: &Context<'_>) {
+        let side = usize::from(block.class.direction());
+        if self.application.is_tls() {
+            self.tls = None;
+        } else if let Some(tls) = &mut self.tls {
+            tls.feed(cx.rings.bytes(block), side == 0, block.gap(), &mut self.transactions);
+            if tls.are_over() {
+                self.tls = None;
+            }
+        }
+    }
+
     /// Restarts detection, because stream bytes were skipped.
     pub fn begin_anew(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>) {
         let application = std::mem::replace(&mut self.application, Application::new());
         application.close(Class::of_stream(self.number.unwrap_or_default(), 0), shared, cx);
         (self.transactions, self.sides) = Default::default();
         (self.state.app, self.state.app_known) = (App::Unknown, false);
+        self.tls = self.number.map(|_| tls::Openings::default());
     }
 
     /// Marks everything as seen.
@@ -206,6 +226,7 @@ impl Connection {
         self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
             + self.transactions.kept_bytes()
             + self.application.kept_bytes()
+            + self.tls.as_ref().map_or(0, |tls| tls.kept_bytes())
     }
 
     /// Detects the application of a datagram flow, and parses the datagram.

@@ -1,132 +1,106 @@
-//! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates.
+//! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates, which
+//! `protocols::tls` finds, as it does for the filter `tls`.
 
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
+use protocols::carry::Carried;
 use protocols::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
-use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, Stop, behind_hello, certificates, hello};
+use protocols::tls::opening::{Heard, Opening};
+use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, version_name};
 use protocols::x509::{AlternativeName, Certificate, Chain};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Most bytes kept of a side until its hello or certificates are complete, with record headers.
-const KEPT_BYTES: usize = HELLO_LIMIT + (32 << 10);
+/// Most bytes kept of both sides until their hellos and certificates are complete, with record headers.
+const KEPT_BYTES: usize = 2 * (HELLO_LIMIT + (32 << 10));
 
-#[derive(Debug, Default)]
-pub(super) struct Stream {
-    sides: [Side; 2],
-    records: Records,
+/// The openings of both sides.
+#[derive(Debug)]
+pub(super) struct Openings {
+    sides: [Opening; 2],
+    kept: Carried,
     scratch: Vec<u8>,
 }
 
-#[derive(Debug, Default)]
-struct Side {
-    bytes: Vec<u8>,
-    /// Bytes needed before parsing can continue.
-    need: usize,
-    /// `Some(n)`: the hello was read, and is the first `n` bytes of the messages.
-    skip: Option<usize>,
-    /// Nothing more will be parsed.
-    done: bool,
+impl Default for Openings {
+    fn default() -> Openings {
+        Openings { sides: Default::default(), kept: Carried::new(KEPT_BYTES), scratch: Vec::new() }
+    }
 }
 
-impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
-        let mut odd = Vec::new();
-        self.records.feed(bytes, to_server, gap, &mut odd);
-        self.read(bytes, to_server, gap, &mut odd, to);
-        if odd.is_empty() {
-            return;
+impl Openings {
+    /// Reads the next bytes of a side, before which `gap` are missing.
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
+        let Openings { sides, kept, scratch } = self;
+        let opening = &mut sides[usize::from(!to_server)];
+        let mut ear = |heard: Heard<'_>| hear(heard, to_server, to);
+        if gap > 0 {
+            opening.gap(kept, &mut ear);
         }
-        let one = to.only(App::Tls);
-        let id = one.id;
-        for event in odd {
-            one.put_event(event, to_server);
-        }
-        to.change(id, to_server);
+        opening.feed(bytes, gap.saturating_add(bytes.len() as u32), kept, scratch, &mut ear);
     }
 
-    /// Parses messages of a side until its certificates are complete; adds events to `odd`.
-    fn read(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
-        let side = &mut self.sides[usize::from(!to_server)];
-        if !side.done && !gap {
-            let room = KEPT_BYTES - side.bytes.len();
-            side.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            while side.bytes.len() >= side.need && !side.done {
-                if let Err(stop) = side.read(to_server, &mut self.scratch, odd, to) {
-                    match stop {
-                        Stop::Incomplete { need } => side.need = need,
-                        _ => side.done = true,
-                    }
-                }
-            }
-        }
-        side.done |= gap || side.bytes.len() == KEPT_BYTES;
-        if side.done {
-            side.bytes = Vec::new();
-        }
+    /// Whether later bytes of both sides are passed over.
+    pub fn are_over(&self) -> bool {
+        self.sides.iter().all(Opening::is_over)
     }
 
     pub fn kept_bytes(&self) -> usize {
-        let sides = self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>();
-        sides + self.records.kept_bytes() + self.scratch.capacity()
+        self.kept.bytes() + self.scratch.capacity()
     }
 }
 
-impl Side {
-    /// Parses the next message: the hello, or the certificates.
-    fn read(
-        &mut self,
-        to_server: bool,
-        scratch: &mut Vec<u8>,
-        odd: &mut Vec<&'static str>,
-        to: &mut Transactions,
-    ) -> Result<(), Stop> {
-        let one = to.only(App::Tls);
-        let id = one.id;
-        if let Some(skip) = self.skip {
-            scratch.clear();
-            match certificates(&self.bytes, skip, scratch) {
-                Ok(body) => put_certificates(one, to_server, body, odd),
-                Err(stop) => {
-                    // If the message was not read, the copy ends with its header.
-                    if let Some(&[_, high, middle, low]) = scratch.get(skip..).and_then(<[u8]>::first_chunk)
-                        && u32::from_be_bytes([0, high, middle, low]) as usize > HELLO_LIMIT
-                    {
-                        odd.push("tls.handshake_invalid_length");
-                    }
-                    return Err(stop);
-                }
-            }
-            self.done = true;
-        } else {
-            let read = hello(&self.bytes, scratch);
-            if let Err(Stop::Malformed) = read {
-                odd.push("tls.invalid_handshake_message");
-            }
-            let is_plain = match read? {
-                Hello::Client(client) if to_server => {
-                    put_client(one, &client);
-                    tls_events::server_name(&client, odd);
-                    true
-                }
-                Hello::Server(server) if !to_server => {
-                    put_server(one, &server);
-                    // TLS 1.3 encrypts everything behind the ServerHello.
-                    server.version() <= 0x0303
-                }
-                _ => return Err(Stop::NoHello),
-            };
-            match behind_hello(&self.bytes).filter(|_| is_plain) {
-                Some(place) => {
-                    self.bytes.drain(..place.record);
-                    (self.skip, self.need) = (Some(place.skip), 0);
-                }
-                None => self.done = true,
-            }
+/// Puts what a side says into the only transaction.
+fn hear(heard: Heard<'_>, to_server: bool, to: &mut Transactions) {
+    let is_of_side = match heard {
+        Heard::Hello(hello) => matches!(hello, Hello::Client(_)) == to_server,
+        Heard::Lost(_) => false,
+        Heard::Certificates(_) | Heard::Malformed | Heard::TooLong => true,
+    };
+    if !is_of_side {
+        return;
+    }
+    let one = to.only(App::Tls);
+    let id = one.id;
+    let mut odd = Vec::new();
+    match heard {
+        Heard::Hello(Hello::Client(client)) => {
+            put_client(one, &client);
+            tls_events::server_name(&client, &mut odd);
         }
-        to.change(id, to_server);
-        Ok(())
+        Heard::Hello(Hello::Server(server)) => put_server(one, &server),
+        Heard::Certificates(body) => put_certificates(one, to_server, body, &mut odd),
+        Heard::Malformed => odd.push("tls.invalid_handshake_message"),
+        Heard::TooLong => odd.push("tls.handshake_invalid_length"),
+        Heard::Lost(_) => {}
+    }
+    odd.into_iter().for_each(|event| one.put_event(event, to_server));
+    to.change(id, to_server);
+}
+
+/// A connection that begins with TLS: openings, and what is odd about records.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    openings: Openings,
+    records: Records,
+}
+
+impl Stream {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
+        let mut odd = Vec::new();
+        self.records.feed(bytes, to_server, gap > 0, &mut odd);
+        if !odd.is_empty() {
+            let one = to.only(App::Tls);
+            let id = one.id;
+            odd.into_iter().for_each(|event| one.put_event(event, to_server));
+            to.change(id, to_server);
+        }
+        self.openings.feed(bytes, to_server, gap, to);
+    }
+
+    pub fn kept_bytes(&self) -> usize {
+        self.openings.kept_bytes() + self.records.kept_bytes()
     }
 }
 
@@ -138,7 +112,7 @@ fn put_client(one: &mut Transaction, client: &ClientHello<'_>) {
         one.put_copy(Buffer::TLS_ALPN, true, protocol);
     }
     put_random(one, true, client.random);
-    put_version(one, true, client.legacy_version);
+    put_version(one, true, client.version());
     put_fingerprint(one, true, [Buffer::JA3_STRING, Buffer::JA3_HASH], |text| append_ja3(text, client));
     if let Some(parts) = ja4(client, Transport::Tcp) {
         let mut text = Vec::new();
@@ -170,16 +144,15 @@ fn put_random(one: &mut Transaction, to_server: bool, random: &[u8; 32]) {
     one.put_copy(Buffer::TLS_RANDOM_BYTES, to_server, &random[4..]);
 }
 
+/// Adds a version as rules name it: 1.2, where EVE has TLS 1.2.
 fn put_version(one: &mut Transaction, to_server: bool, version: u16) {
-    let name: &[u8] = match version {
-        0x0300 => b"SSLv3",
-        0x0301 => b"1.0",
-        0x0302 => b"1.1",
-        0x0303 => b"1.2",
-        0x0304 => b"1.3",
-        _ => return,
+    let hex = format!("0x{version:04x}");
+    let name = match version_name(version) {
+        Some("TLSv1") => "1.0",
+        Some(name) => name.strip_prefix("TLS ").unwrap_or(name),
+        None => &hex,
     };
-    one.put_copy(Buffer::TLS_VERSION, to_server, name);
+    one.put_copy(Buffer::TLS_VERSION, to_server, name.as_bytes());
 }
 
 fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8], odd: &mut Vec<&'static str>) {
@@ -249,7 +222,7 @@ mod tests {
     fn events(stream: &[u8], to_server: bool) -> Vec<&'static str> {
         let of = |size: usize| {
             let (mut tls, mut to) = (Stream::default(), Transactions::default());
-            stream.chunks(size).for_each(|piece| tls.feed(piece, to_server, false, &mut to));
+            stream.chunks(size).for_each(|piece| tls.feed(piece, to_server, 0, &mut to));
             to.only(App::Tls).events.iter().map(|(event, _)| *event).collect::<Vec<_>>()
         };
         assert_eq!(of(1), of(stream.len()), "byte by byte");
@@ -277,9 +250,9 @@ mod tests {
     #[test]
     fn what_records_keep_is_counted() {
         let (mut tls, mut to) = (Stream::default(), Transactions::default());
-        tls.feed(&[22, 3, 3], true, false, &mut to);
+        tls.feed(&[22, 3, 3], true, 0, &mut to);
         assert!(tls.kept_bytes() >= 6, "the bytes, and the header of the record");
-        tls.feed(&[], true, true, &mut to);
+        tls.feed(&[], true, 1, &mut to);
         assert!(tls.records.kept_bytes() > 0 && tls.kept_bytes() == tls.records.kept_bytes());
     }
 }

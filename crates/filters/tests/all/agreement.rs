@@ -38,8 +38,6 @@ const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'
 }
 
 const CONTRADICTIONS: &[Contradiction] = &[
-    bundled("tls", TLS_VALUES, "rules look for hellos at the start of a stream, the filter at that of each segment"),
-    shared("tls", &["tls.sni"], "the same"),
     shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
     shared(
         "http1",
@@ -48,21 +46,6 @@ const CONTRADICTIONS: &[Contradiction] = &[
     ),
     bundled("http2", HTTP2_VALUES, "rules find a connection by the server's settings, the filter by the preface"),
     shared("http2", &["http.protocol"], "the same"),
-];
-
-const TLS_VALUES: &[&str] = &[
-    "tls.fingerprint",
-    "tls.issuerdn",
-    "tls.ja3.hash",
-    "tls.ja3.string",
-    "tls.ja3s.hash",
-    "tls.ja3s.string",
-    "tls.ja4",
-    "tls.notafter",
-    "tls.notbefore",
-    "tls.serial",
-    "tls.subject",
-    "tls.version",
 ];
 
 const HTTP2_VALUES: &[&str] = &["http.http_content_type", "http.status"];

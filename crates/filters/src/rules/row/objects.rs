@@ -353,11 +353,6 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
         row,
         one,
         &[
-            ("subject", Buffer::TLS_CERT_SUBJECT, false),
-            ("issuerdn", Buffer::TLS_CERT_ISSUER, false),
-            ("serial", Buffer::TLS_CERT_SERIAL, false),
-            ("fingerprint", Buffer::TLS_CERT_FINGERPRINT, false),
-            ("sni", Buffer::TLS_SNI, true),
             ("ja3.hash", Buffer::JA3_HASH, true),
             ("ja3.string", Buffer::JA3_STRING, true),
             ("ja3s.hash", Buffer::JA3S_HASH, false),
@@ -365,20 +360,36 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
             ("ja4", Buffer::JA4_HASH, true),
         ],
     );
+    if let Some(name) = one.first(Buffer::TLS_SNI, true) {
+        row.text("sni", escaped(name));
+    }
     let version = one.first(Buffer::TLS_VERSION, false).or(one.first(Buffer::TLS_VERSION, true));
-    if let Some(version) = version {
-        let protocol: &[u8] = if version.starts_with(b"SSL") { b"" } else { b"TLS " };
-        row.text("version", [protocol, version].concat());
+    match version {
+        Some(b"1.0") => _ = row.text("version", "TLSv1"),
+        Some(version @ [b'S' | b'0', ..]) => _ = row.text("version", version),
+        Some(version) => _ = row.text("version", [b"TLS ", version].concat()),
+        None => {}
     }
     if let Some(certificate) = one.first(Buffer::TLS_CERTS, false).and_then(Certificate::parse) {
-        for (name, time) in [("notbefore", certificate.not_before), ("notafter", certificate.not_after)] {
+        let mut put = |name: &str, append: &dyn Fn(&mut Vec<u8>)| {
             let mut text = Vec::new();
-            time.append(&mut text);
+            append(&mut text);
             row.text(name, text);
-        }
+        };
+        put("subject", &|text| certificate.subject.append(text));
+        put("issuerdn", &|text| certificate.issuer.append(text));
+        put("notbefore", &|text| certificate.not_before.append(text));
+        put("notafter", &|text| certificate.not_after.append(text));
+        texts(
+            row,
+            one,
+            &[("serial", Buffer::TLS_CERT_SERIAL, false), ("fingerprint", Buffer::TLS_CERT_FINGERPRINT, false)],
+        );
     }
-    list(row, "client_alpns", one.all(Buffer::TLS_ALPN, true));
-    list(row, "server_alpns", one.all(Buffer::TLS_ALPN, false));
+    for (name, to_server) in [("client_alpns", true), ("server_alpns", false)] {
+        let names: Vec<_> = one.all(Buffer::TLS_ALPN, to_server).map(escaped).collect();
+        list(row, name, names.iter().map(|name| &name[..]));
+    }
 }
 
 const SIP_TEXTS: [(&str, Buffer); 7] = [

@@ -98,3 +98,52 @@ pub fn netbios() -> Capture {
 pub fn llmnr() -> Capture {
     datagrams(5355, &[(true, message(1, 0)), (false, message(1, 0x8000)), (true, message(2, RESERVED))])
 }
+
+/// A handshake message in a record.
+fn handshake(kind: u8, body: &[u8]) -> Vec<u8> {
+    let message = [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat();
+    [&[22, 3, 1][..], &behind_length(&message)].concat()
+}
+
+/// The hello of a client of this version that asks for `\x1bx` and offers `h2`.
+fn client_hello(minor: u8) -> Vec<u8> {
+    let name = behind_length(&[&[0][..], &behind_length(b"\x1bx")].concat());
+    let extensions = [&[0, 0][..], &behind_length(&name), &[0, 16], &behind_length(&behind_length(b"\x02h2"))].concat();
+    let fixed = [&[3, minor][..], &[7; 32], &[0], &behind_length(&[0xc0, 0x2f]), &[1, 0]].concat();
+    handshake(1, &[fixed, behind_length(&extensions)].concat())
+}
+
+/// The hello of a server of this version.
+fn server_hello(minor: u8) -> Vec<u8> {
+    handshake(2, &[&[3, minor][..], &[7; 32], &[0, 0xc0, 0x2f, 0]].concat())
+}
+
+/// TLS behind a greeting and another protocol's words.
+fn tls_behind(client: &[u8], server: &[u8], minor: u8) -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 4000), 1000);
+    connection.send(1, b"220 ready\r\n").send(0, client).send(1, server);
+    connection.send(0, &client_hello(minor)).send(1, &server_hello(minor));
+    capture(&connection.frames)
+}
+
+pub fn tls_behind_starttls() -> Capture {
+    tls_behind(b"STARTTLS\r\n", b"220 go ahead\r\n", 3)
+}
+
+pub fn tls_behind_an_unknown_protocol() -> Capture {
+    tls_behind(b"\x01\x02\x03", b"\x04", 0)
+}
+
+pub fn tls_through_a_proxy() -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 3128), 1000);
+    connection.send(0, b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n");
+    connection.send(1, b"HTTP/1.1 200 OK\r\n\r\n").send(0, &client_hello(1)).send(1, &server_hello(1));
+    capture(&connection.frames)
+}
+
+/// Its version has no name.
+pub fn tls_of_an_unknown_version() -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 443), 1000);
+    connection.send(0, &client_hello(9)).send(1, &server_hello(9));
+    capture(&connection.frames)
+}

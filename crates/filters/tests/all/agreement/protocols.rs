@@ -111,7 +111,12 @@ pub const PROTOCOLS: &[Protocol] = &[
         makers: STREAMS,
         rules: &["ja3.hash; bsize:>0;", "ja3s.hash; bsize:>0;", "tls.certs; bsize:>0;"],
         captures: &[("tls.pcap", 1)],
-        made: &[],
+        made: &[
+            made::tls_behind_starttls,
+            made::tls_behind_an_unknown_protocol,
+            made::tls_through_a_proxy,
+            made::tls_of_an_unknown_version,
+        ],
         values: &[
             same(&["tls.sni"]),
             same(&["tls.version"]),
