@@ -6,31 +6,18 @@
 //! reads HTTP/3.
 //!
 //! - `session` — a connection: where messages begin, which response answers which request. Start reading there; `side`
-//!   — the state of one direction; `socks` — a SOCKS handshake before the first message.
-//! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's
-//!   record.
-//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli;
-//!   `coded` — the same for callers that store bodies, such as `rules`.
+//!   — the state of one direction; `row` — a message's record. `protocols::http` has the parts of messages.
+//! - `body` — framing and content of a body; `reading` — how other clients read it.
 //! - `two` — a connection of HTTP/2.
 //! - `exit` — where output goes and what connections share.
 
-mod asked;
 mod body;
-mod chunks;
-pub(crate) mod coded;
-mod decode;
 pub(crate) mod exit;
-mod format;
-mod head;
-mod lzma;
 mod reading;
 mod row;
 pub(crate) mod session;
 mod side;
-mod socks;
-pub(crate) mod start;
 pub(crate) mod two;
-mod zstd;
 
 use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};

@@ -44,7 +44,6 @@ mod tls;
 mod tls_events;
 mod transactions;
 mod transfers;
-mod uri;
 mod websocket;
 
 use crate::decap::{self, Decap, Fate};

@@ -5,12 +5,12 @@
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use crate::parts::outlet::Outlet;
-use crate::parts::proxy::{Proxy, Read};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
 use protocols::carry::Carried;
 use protocols::fingerprint::{self, Transport};
+use protocols::proxy::{Proxy, Read};
 use protocols::tls::opening::{Fed, Heard, Opening};
 use protocols::tls::{self, ClientHello, Hello, ServerHello};
 use protocols::x509::{AlternativeName, Certificate, Chain};

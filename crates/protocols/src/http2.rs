@@ -1,6 +1,8 @@
 //! Frames of HTTP/2 (RFC 9113, 4 and 6): their headers, and their contents without padding and priorities.
 //! [`hpack`](crate::hpack) decodes header fields. Streams are not tracked.
 
+pub mod table;
+
 /// The first bytes of a client.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -5,7 +5,7 @@
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. SSH, SMTP, FTP and
 //!   SIP are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
 //!   grammars, and filters and rules read them themselves.
-//! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
+//! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates, in the encoding [`der`].
 //! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
@@ -27,11 +27,13 @@ pub mod fit;
 pub mod ftp;
 pub mod gquic;
 pub mod hpack;
+pub mod http;
 pub mod http2;
 pub mod ike;
 pub mod mqtt;
 pub mod ntp;
 pub mod probe;
+pub mod proxy;
 pub mod quic;
 pub mod reply;
 pub mod sip;

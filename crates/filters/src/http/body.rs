@@ -5,15 +5,15 @@
 //! * *coded data* is decoded into the filter's own ring. Consecutive blocks of a batch are gathered by a copy first;
 //! * data behind a place where decoding failed is skipped.
 
-use super::chunks::{Chunks, Next};
-use super::decode::{Decoder, Then};
 use super::exit::Exit;
-use super::head::{Coding, Codings, Head};
 use super::reading::Readings;
-use super::start::StartLine;
 use base::limits::{DECODED_BLOCK_BYTES, HTTP_CODINGS};
 use buffer::descriptor::WIRE_MAX;
 use filter::prelude::*;
+use protocols::http::chunks::{Chunks, Next};
+use protocols::http::decode::{Decoder, Then};
+use protocols::http::head::{Coding, Codings, Head};
+use protocols::http::start::StartLine;
 
 /// Where a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

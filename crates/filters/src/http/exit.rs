@@ -1,6 +1,5 @@
 //! The context of all parts of `http` during a call: the output, and the state that connections share.
 
-use super::decode::{Decoder, Spares, Spent};
 use super::row::SCHEMA;
 use base::limits::{
     DECODED_TURN_BYTES, HTTP_RATIO_FREE_BYTES, HTTP_RATIO_FREE_TOTAL_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS,
@@ -8,6 +7,7 @@ use base::limits::{
 use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
+use protocols::http::decode::{Decoder, Spares, Spent};
 use std::collections::VecDeque;
 
 /// Bytes of another reading of a message (see [`reading`](super::reading)).

@@ -5,13 +5,13 @@
 //! not keep them.
 
 use super::body::Framing;
-use super::chunks::{Chunks, Next};
-use super::coded::Coded;
 use super::exit::Exit;
-use super::head::{Coding, Codings, Head, says};
-use super::start::StartLine;
 use base::limits::{HTTP_READINGS, RULES_BODY_BYTES};
 use memchr::memmem;
+use protocols::http::chunks::{Chunks, Next};
+use protocols::http::coded::Coded;
+use protocols::http::head::{Coding, Codings, Head, says};
+use protocols::http::start::StartLine;
 
 /// Bytes of a head that ends later than that of `http`.
 const LATE_HEAD_BYTES: usize = 16 << 10;

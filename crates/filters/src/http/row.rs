@@ -1,12 +1,12 @@
 //! The record at the beginning of a message: its head, with EVE's field names.
 
-use super::asked::Question;
 use super::exit::Exit;
-use super::head::{Head, media_type};
-use super::start::StartLine;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::parameter::parameter;
 use filter::prelude::*;
+use protocols::http::asked::Question;
+use protocols::http::head::{Head, media_type};
+use protocols::http::start::StartLine;
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "http",

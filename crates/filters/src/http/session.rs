@@ -7,19 +7,19 @@
 //! Tiers: a head inside one block is parsed in place, a head that spans blocks is copied together; `body` reads
 //! bodies.
 
-use super::asked::{Asked, Method, Question};
 use super::body::{Body, End, Framing};
 use super::exit::Exit;
-use super::head::{Head, host_name};
 use super::reading::{Readings, undone};
 use super::row::{Notes, give_row};
 use super::side::{Phase, Side};
-use super::socks::Socks;
-use super::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
-use crate::parts::proxy::{Proxy, Read};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
+use protocols::http::asked::{Asked, Method, Question};
+use protocols::http::head::{Head, host_name};
+use protocols::http::socks::Socks;
+use protocols::http::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
+use protocols::proxy::{Proxy, Read};
 
 /// Stands for the head that a response of HTTP/0.9 lacks.
 const NO_HEAD: &[u8] = b"HTTP/0.9";

@@ -2,10 +2,10 @@
 
 use super::body::Body;
 use super::exit::Exit;
-use super::socks::Socks;
-use super::start::EmptyLine;
-use crate::parts::proxy::Proxy;
 use base::limits::HTTP_SEEK_BYTES;
+use protocols::http::socks::Socks;
+use protocols::http::start::EmptyLine;
+use protocols::proxy::Proxy;
 
 #[derive(Debug)]
 pub(super) struct Side {

@@ -6,19 +6,17 @@
 //! Tiers: *data* stays in the capture, untouched unless it is coded; frames with *header fields* are copied together
 //! and decoded; all other frames are skipped.
 
-pub(crate) mod table;
-
-use super::asked::{Asked, Method, Question};
 use super::body::{Body, Framing};
 use super::exit::{Exit, Shared};
-use super::head::{Head, host_name};
 use super::row::{Notes, give_row};
-use super::start::StartLine;
 use base::limits::{HTTP_TURN_BLOCKS, HTTP2_HEAD_BYTES, HTTP2_STREAMS};
 use filter::prelude::*;
+use protocols::http::asked::{Asked, Method, Question};
+use protocols::http::head::{Head, host_name};
+use protocols::http::start::StartLine;
+use protocols::http2::table::{HeadText, Table};
 use protocols::http2::{Header, PREFACE, flag, kind};
 use std::collections::BTreeMap;
-use table::{HeadText, Table};
 
 /// State that connections of `http2` share.
 pub(crate) struct Http2 {

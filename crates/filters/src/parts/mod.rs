@@ -32,7 +32,6 @@ pub(crate) mod parameter;
 pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod printable;
-pub(crate) mod proxy;
 pub(crate) mod received;
 pub(crate) mod room;
 pub(crate) mod select;

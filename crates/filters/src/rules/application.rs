@@ -3,7 +3,6 @@
 use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
-use crate::parts::proxy::{Proxy, Read};
 use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
@@ -11,6 +10,7 @@ use packet::frame::protocol;
 use protocols::app::App;
 use protocols::conversation::{Run, Side};
 use protocols::probe::{self, First, Says};
+use protocols::proxy::{Proxy, Read};
 use rules::names::Buffer;
 
 /// First bytes of a side that decide.

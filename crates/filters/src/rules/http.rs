@@ -3,13 +3,13 @@
 use super::http_events;
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
-use super::uri;
 use crate::http::exit::{Exit, Other, Shared};
 use crate::http::session::Session;
-use crate::http::start::{StartLine, is_interim, start_line, trim};
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use filter::prelude::*;
 use filter::{Counters, Marks};
+use protocols::http::start::{StartLine, is_interim, start_line, trim};
+use protocols::http::uri;
 use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;

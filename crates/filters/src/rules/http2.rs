@@ -6,10 +6,10 @@ mod head;
 
 use super::dns;
 use super::transactions::Transactions;
-use crate::http::coded::Coded;
-use crate::http::two::table::{FieldText, Table};
 use base::limits::{HTTP2_HEAD_BYTES, RULES_BODY_BYTES, RULES_TRANSACTIONS};
 use head::{put_head, sizes};
+use protocols::http::coded::Coded;
+use protocols::http2::table::{FieldText, Table};
 use protocols::http2::{Header, PREFACE, flag, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, HTTP2_ERRORS, Number};

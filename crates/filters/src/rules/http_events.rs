@@ -2,8 +2,8 @@
 //! bodies are found elsewhere.
 
 use super::http::without_end;
-use super::uri;
-use crate::http::start::trim;
+use protocols::http::start::trim;
+use protocols::http::uri;
 use rules::Transaction;
 
 /// Longest line without an event.

@@ -1,11 +1,12 @@
 //! Header fields of HTTP/2 as buffers.
 
+use crate::rules::dns;
 use crate::rules::http::{put_host, put_pairs};
-use crate::rules::{dns, uri};
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use protocols::hpack::{self, Piece};
+use protocols::http::uri;
 use rules::Transaction;
 use rules::names::{App, Buffer};
 

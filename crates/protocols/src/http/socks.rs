@@ -1,11 +1,11 @@
 //! The negotiation of a client with a SOCKS proxy: versions 4, 4a and 5, with or without name and password (RFC 1928,
 //! RFC 1929). It is skipped; its contents are not recorded.
 
-use crate::parts::proxy::{Read, read_each};
+use crate::proxy::{Read, read_each};
 
 /// The state of one side. Each step reads one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Socks {
+pub enum Socks {
     /// Version 4, client: in command, port and address. `read`: bytes read; `named`: the address has only zeros so
     /// far.
     Four { read: u8, named: bool },
@@ -27,7 +27,7 @@ pub(super) enum Socks {
 
 /// The state after skipped bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub enum Then {
     /// A message of the client or the server.
     Message { server: bool },
     /// A password.
@@ -38,7 +38,7 @@ pub(super) enum Then {
 
 impl Socks {
     /// Reads the first byte of a side. A server speaks SOCKS only to a client that does.
-    pub(super) fn begin(byte: u8, server: bool, peer_does: bool) -> Option<Socks> {
+    pub fn begin(byte: u8, server: bool, peer_does: bool) -> Option<Socks> {
         match (byte, server) {
             (4, false) => Some(Socks::Four { read: 0, named: false }),
             (5, false) => Some(Socks::Offers),
@@ -50,7 +50,7 @@ impl Socks {
     }
 
     /// Reads more bytes.
-    pub(super) fn read(&mut self, bytes: &[u8]) -> Read {
+    pub fn read(&mut self, bytes: &[u8]) -> Read {
         read_each(self, bytes, Socks::next)
     }
 

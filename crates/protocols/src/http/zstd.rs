@@ -17,7 +17,7 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// An empty last block.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 
-pub(super) struct Zstd {
+pub struct Zstd {
     decoder: FrameDecoder,
     at: At,
     /// The bytes so far of the part that comes next.
@@ -54,7 +54,7 @@ enum At {
 }
 
 impl Zstd {
-    pub(super) fn new() -> Zstd {
+    pub fn new() -> Zstd {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(ZSTD_WINDOW_BYTES as u64);
         Zstd {
@@ -71,11 +71,11 @@ impl Zstd {
         }
     }
 
-    pub(super) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         matches!(self.at, At::Plain | At::End) || self.is_complete && self.at == At::Header && self.part.is_empty()
     }
 
-    pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let mut used = 0;
         loop {
             let made = self.give(output);

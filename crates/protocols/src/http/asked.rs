@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// The facts about a request that its response depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Method {
+pub enum Method {
     /// The response has no body.
     Head,
     /// A successful response makes the connection a tunnel.
@@ -18,7 +18,7 @@ pub(super) enum Method {
 }
 
 impl Method {
-    pub(super) fn of(name: &[u8]) -> Method {
+    pub fn of(name: &[u8]) -> Method {
         match name {
             b"HEAD" => Method::Head,
             b"CONNECT" => Method::Connect,
@@ -29,13 +29,13 @@ impl Method {
 
 /// A request, as its response's record shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Question<'a> {
+pub struct Question<'a> {
     /// How many requests of the connection came before; given by [`Asked::push_copy`].
-    pub(super) number: Option<u64>,
-    pub(super) kind: Method,
-    pub(super) method: Option<&'a [u8]>,
-    pub(super) host: Option<&'a [u8]>,
-    pub(super) url: Option<&'a [u8]>,
+    pub number: Option<u64>,
+    pub kind: Method,
+    pub method: Option<&'a [u8]>,
+    pub host: Option<&'a [u8]>,
+    pub url: Option<&'a [u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ struct Entry {
 
 /// The queue of requests.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub struct Asked {
     entries: VecDeque<Entry>,
     /// Texts of all entries in order, from `start` on.
     text: Vec<u8>,
@@ -61,12 +61,12 @@ const KEPT_BYTES: usize = 4 << 10;
 
 impl Asked {
     /// Bytes of memory, as far as a peer decides them.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.text.capacity()
     }
 
     /// Numbers a request, adds it and copies its texts; returns whether they were kept.
-    pub(super) fn push_copy(&mut self, question: &mut Question<'_>) -> bool {
+    pub fn push_copy(&mut self, question: &mut Question<'_>) -> bool {
         let number = self.count;
         (self.count, question.number) = (number + 1, Some(number));
         let texts = [question.method, question.host, question.url];
@@ -94,7 +94,7 @@ impl Asked {
     }
 
     /// The request that the next response answers.
-    pub(super) fn front(&self) -> Option<Question<'_>> {
+    pub fn front(&self) -> Option<Question<'_>> {
         let entry = self.entries.front()?;
         let number = Some(self.count - self.entries.len() as u64);
         let mut at = self.start;
@@ -107,7 +107,7 @@ impl Asked {
     }
 
     /// The next response came.
-    pub(super) fn pop(&mut self) {
+    pub fn pop(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
             self.start += entry.lengths.iter().flatten().map(|length| *length as usize).sum::<usize>();
         }
@@ -117,19 +117,19 @@ impl Asked {
     }
 
     /// Responses are missing: the next one answers the newest request.
-    pub(super) fn forget_but_newest(&mut self) {
+    pub fn forget_but_newest(&mut self) {
         while self.entries.len() > 1 {
             self.pop();
         }
     }
 
     /// The same without memory: the next request has the next number.
-    pub(super) fn emptied(&self) -> Asked {
+    pub fn emptied(&self) -> Asked {
         Asked { count: self.count, ..Asked::default() }
     }
 
     /// Requests are missing: those before them are not answered any more.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.entries.clear();
         self.text.clear();
         self.start = 0;

@@ -11,7 +11,7 @@ const PIECE_BYTES: usize = 4 << 10;
 const STAGES: u64 = HTTP_CODINGS as u64;
 
 #[derive(Debug)]
-pub(crate) struct Coded {
+pub struct Coded {
     decoder: Decoder,
     /// Output bytes still allowed.
     left: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Coded {
 impl Coded {
     /// A body with this Content-Encoding, of which the caller keeps `most` bytes. `None`: no coding, or an unknown
     /// one. `first` is the body's first byte. Allocates.
-    pub(crate) fn new(encoding: &[u8], first: u8, most: usize) -> Option<Coded> {
+    pub fn new(encoding: &[u8], first: u8, most: usize) -> Option<Coded> {
         let tokens = encoding.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         let mut codings: Vec<Coding> =
             tokens.filter(|token| !token.is_empty()).take(HTTP_CODINGS + 1).filter_map(coding).collect();
@@ -32,19 +32,19 @@ impl Coded {
     }
 
     /// The same for codings in the order in which they are undone. Allocates.
-    pub(super) fn of(codings: &[Coding], first: u8, most: usize) -> Coded {
+    pub fn of(codings: &[Coding], first: u8, most: usize) -> Coded {
         let bytes = Decoder::memory_bytes(codings, first);
         let decoder = Decoder::new(codings, bytes, &mut Spares::default());
         Coded { decoder, left: most as u64 * STAGES }
     }
 
     /// Maximum memory.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.decoder.bytes()
     }
 
     /// Decodes more of the body; `false` once no more output can come.
-    pub(crate) fn take(&mut self, mut input: &[u8], mut each: impl FnMut(&[u8])) -> bool {
+    pub fn take(&mut self, mut input: &[u8], mut each: impl FnMut(&[u8])) -> bool {
         let mut room = [0; PIECE_BYTES];
         loop {
             let (step, spent) = self.decoder.run(input, &mut room, self.left);

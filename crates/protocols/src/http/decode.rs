@@ -17,18 +17,18 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 /// The result of one call of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub struct Step {
     /// Bytes read.
-    pub(super) used: usize,
+    pub used: usize,
     /// Bytes written.
-    pub(super) made: usize,
+    pub made: usize,
     /// The condition for the next step.
-    pub(super) then: Then,
+    pub then: Then,
 }
 
 /// What a decoder needs to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub enum Then {
     /// More input: all of it was read.
     Input,
     /// More room for output; there may be more to write.
@@ -43,19 +43,19 @@ pub(super) enum Then {
 
 /// Coded bytes read and decoded bytes made of them, for the ratio limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
+pub struct Spent {
     coded: u64,
     made: u64,
 }
 
 impl Spent {
     /// Bytes that may still be made: `free`, plus `ratio` times the coded bytes including `at_hand` bytes that wait.
-    pub(super) fn left(&self, free: u64, ratio: u64, at_hand: usize) -> u64 {
+    pub fn left(&self, free: u64, ratio: u64, at_hand: usize) -> u64 {
         let coded = self.coded.saturating_add(at_hand as u64);
         free.saturating_add(ratio.saturating_mul(coded)).saturating_sub(self.made)
     }
 
-    pub(super) fn add(&mut self, coded: usize, made: u64) {
+    pub fn add(&mut self, coded: usize, made: u64) {
         self.coded += coded as u64;
         self.made += made;
     }
@@ -63,7 +63,7 @@ impl Spent {
 
 /// Unused inflaters, so that a message need not allocate one.
 #[derive(Debug, Default)]
-pub(super) struct Spares(Vec<Decompress>);
+pub struct Spares(Vec<Decompress>);
 
 impl Spares {
     fn take(&mut self) -> Decompress {
@@ -84,13 +84,13 @@ impl Spares {
 }
 
 /// A chain of codings, the outermost first.
-pub(super) struct Decoder {
+pub struct Decoder {
     stages: Vec<Stage>,
     /// Coded bytes to decode before the next block.
-    pub(super) gathered: Vec<u8>,
+    pub gathered: Vec<u8>,
     /// Maximum memory, in bytes.
     bytes: usize,
-    pub(super) spent: Spent,
+    pub spent: Spent,
 }
 
 struct Stage {
@@ -104,7 +104,7 @@ struct Stage {
 impl Decoder {
     /// Maximum memory of a decoder of these codings, in the order in which they are undone. `first` is the body's
     /// first byte, which tells the window size of a brotli stream.
-    pub(super) fn memory_bytes(codings: &[Coding], first: u8) -> usize {
+    pub fn memory_bytes(codings: &[Coding], first: u8) -> usize {
         let stage = |(index, coding): (usize, &Coding)| {
             let between = if index > 0 { CODING_STAGE_BYTES } else { 0 };
             between
@@ -121,7 +121,7 @@ impl Decoder {
     }
 
     /// A decoder of these codings, in the order in which they are undone. Allocates.
-    pub(super) fn new(codings: &[Coding], bytes: usize, spares: &mut Spares) -> Decoder {
+    pub fn new(codings: &[Coding], bytes: usize, spares: &mut Spares) -> Decoder {
         let stage = |(index, coding): (usize, &Coding)| {
             let coder = match coding {
                 Coding::Gzip => Coder::Inflate(spares.take(), Format::Gzip(GzipAt::Magic, 0)),
@@ -142,12 +142,12 @@ impl Decoder {
     }
 
     /// The memory that was charged for it.
-    pub(super) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Appends a copy of `bytes` to the gathered bytes, first to the buffer `spare`; `false` if they do not fit.
-    pub(super) fn gather_copy(&mut self, bytes: &[u8], spare: &mut Vec<u8>) -> bool {
+    pub fn gather_copy(&mut self, bytes: &[u8], spare: &mut Vec<u8>) -> bool {
         if self.gathered.len() + bytes.len() > CODED_GATHER_BYTES {
             return false;
         }
@@ -161,7 +161,7 @@ impl Decoder {
 
     /// Decodes `input` into `output`; also returns the bytes made. All codings together make at most `budget` bytes,
     /// because an outer coding costs time even if its output is never seen.
-    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8], budget: u64) -> (Step, u64) {
+    pub fn run(&mut self, input: &[u8], output: &mut [u8], budget: u64) -> (Step, u64) {
         let mut left = budget;
         let step = run(&mut self.stages, input, output, &mut left);
         self.spent.add(step.used, budget - left);
@@ -169,12 +169,12 @@ impl Decoder {
     }
 
     /// Whether every coding reached its end.
-    pub(super) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.stages.iter().all(|stage| stage.coder.is_complete())
     }
 
     /// Keeps the parts that another message can reuse.
-    pub(super) fn dismantle(self, spares: &mut Spares) {
+    pub fn dismantle(self, spares: &mut Spares) {
         for stage in self.stages {
             if let Coder::Inflate(inflate, _) = stage.coder {
                 spares.give(inflate);

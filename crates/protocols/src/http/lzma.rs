@@ -10,19 +10,19 @@ const HEAD_BYTES: usize = 13;
 /// More properties than there are.
 const PROPERTIES: u8 = 9 * 5 * 5;
 
-pub(super) struct Lzma {
+pub struct Lzma {
     stream: LzmaStream,
     head: Vec<u8>,
-    pub(super) is_complete: bool,
+    pub is_complete: bool,
 }
 
 impl Lzma {
-    pub(super) fn new() -> Lzma {
+    pub fn new() -> Lzma {
         let stream = LzmaStream::new_mem_limit((LZMA_BYTES >> 10) as u32, None);
         Lzma { stream, head: Vec::with_capacity(HEAD_BYTES), is_complete: false }
     }
 
-    pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
+    pub fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let mut used = 0;
         if self.head.len() < HEAD_BYTES {
             used = input.len().min(HEAD_BYTES - self.head.len());

@@ -1,7 +1,7 @@
 //! HTTP request targets in normal form: percent-decoded, without detours in the path.
 
 /// The path and query of a target: percent-decoded once, backslashes replaced, empty and dotted segments resolved.
-pub(super) fn normal(target: &[u8]) -> Vec<u8> {
+pub fn normal(target: &[u8]) -> Vec<u8> {
     let target = if let Some(host) = host(target) {
         let start = scheme_len(target).unwrap_or(0) + host.len();
         &target[start.min(target.len())..]
@@ -26,14 +26,14 @@ fn scheme_len(target: &[u8]) -> Option<usize> {
 }
 
 /// The authority of an absolute target.
-pub(super) fn host(target: &[u8]) -> Option<&[u8]> {
+pub fn host(target: &[u8]) -> Option<&[u8]> {
     let rest = &target[scheme_len(target)?..];
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     Some(&rest[..end])
 }
 
 /// An authority without user and port.
-pub(super) fn without_port(host: &[u8]) -> &[u8] {
+pub fn without_port(host: &[u8]) -> &[u8] {
     let host = memchr::memrchr(b'@', host).map_or(host, |at| &host[at + 1..]);
     let from = memchr::memchr(b']', host).unwrap_or(0);
     memchr::memchr(b':', &host[from..]).map_or(host, |at| &host[..from + at])

@@ -1,15 +1,15 @@
 //! The limits of an HTTP/1.x head: its first line and its empty line (RFC 9112 sections 2 to 4). `head` reads the
 //! fields between them.
 
+use crate::probe::METHODS;
 use base::limits::HTTP_METHOD_BYTES;
 use memchr::memchr_iter;
-use protocols::probe::METHODS;
 
 /// The first word of a response, and of a request's version.
 const NAME: &[u8] = b"HTTP/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StartLine<'a> {
+pub enum StartLine<'a> {
     Request {
         method: &'a [u8],
         target: &'a [u8],
@@ -26,7 +26,7 @@ pub(crate) enum StartLine<'a> {
 const RADIO: &[u8] = b"ICY";
 
 /// Whether a response of this status announces another one. 101 does not: other bytes follow it.
-pub(crate) fn is_interim(status: u16) -> bool {
+pub fn is_interim(status: u16) -> bool {
     matches!(status, 100 | 102..=199)
 }
 
@@ -34,14 +34,14 @@ pub(crate) fn is_interim(status: u16) -> bool {
 const JUNK_BYTES: usize = 4;
 
 /// Whether a message can begin with these bytes. Only the first few are checked, so later bytes may still say no.
-pub(super) fn may_begin(bytes: &[u8]) -> bool {
+pub fn may_begin(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
     let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
     method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
 }
 
 /// Whether a response can begin with these bytes. Only the first few are checked.
-pub(super) fn may_answer(bytes: &[u8]) -> bool {
+pub fn may_answer(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(JUNK_BYTES + NAME.len()).take_while(|byte| is_token(**byte)).count();
     let undecided = token == bytes.len() && token < JUNK_BYTES + NAME.len();
     undecided || version_at(bytes, token + 1).is_some() || bytes[..token].eq_ignore_ascii_case(RADIO)
@@ -54,7 +54,7 @@ fn version_at(line: &[u8], end: usize) -> Option<usize> {
 }
 
 /// RFC 9110 section 5.6.2.
-pub(super) fn is_token(byte: u8) -> bool {
+pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -63,7 +63,7 @@ fn is_blank(byte: u8) -> bool {
 }
 
 /// Removes white space and control characters from both ends.
-pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
+pub fn trim(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
         && *first <= b' '
     {
@@ -78,7 +78,7 @@ pub(crate) fn trim(mut text: &[u8]) -> &[u8] {
 }
 
 /// Reads a first line, with or without its line end.
-pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
+pub fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     if !may_begin(line) {
         return None;
     }
@@ -107,7 +107,7 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
 
 /// Reads the beginning of a first line, if it names HTTP and more than that. Also returns the value that is cut, by its
 /// name in records.
-pub(super) fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
+pub fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
     let (first, rest) = line.split_at(line.iter().position(|byte| is_blank(*byte))?);
     if first.len() > NAME.len() && version_at(first, NAME.len()) == Some(0) {
         // A digit more would make the status another one.
@@ -131,11 +131,11 @@ pub(super) fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
 }
 
 /// Stands for a part of a head that is no value of a record.
-pub(super) const CUT_HEAD: &str = "head";
+pub const CUT_HEAD: &str = "head";
 
 /// Whether these bytes, the ones from `from` on, fit a status line of HTTP/1 (RFC 9112 section 4). `None`: too few bytes to
 /// tell. Stricter than [`start_line`], because a body may begin with anything.
-pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
+pub fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
     const LIKE: &[u8] = b"HTTP/1.0 000";
     let like = LIKE.get(from..)?;
     let fits = |(byte, like): (&u8, &u8)| if *like == b'0' { byte.is_ascii_digit() } else { byte == like };
@@ -156,7 +156,7 @@ fn status(text: &[u8]) -> Option<u16> {
 /// Finds the line that ends a head, over consecutive pieces: LF or CR LF, or as libhtp and browsers have it one blank
 /// and LF. A line of one CR before CR LF does not end it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EmptyLine {
+pub struct EmptyLine {
     /// The current line so far.
     line: Line,
 }
@@ -171,10 +171,10 @@ enum Line {
 
 impl EmptyLine {
     /// The state at the beginning of a line.
-    pub(super) const START: EmptyLine = EmptyLine { line: Line::Nothing };
+    pub const START: EmptyLine = EmptyLine { line: Line::Nothing };
 
     /// How many of these bytes belong to the head; `None` if it goes on.
-    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         for end in memchr_iter(b'\n', bytes) {
             self.add(&bytes[at..end]);

@@ -3,7 +3,7 @@
 
 /// The wrapping of deflated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// The position in a member, and how many members ended.
     Gzip(GzipAt, u64),
     /// zlib's header and trailer, or none.
@@ -12,7 +12,7 @@ pub(super) enum Format {
 
 /// A position in a member (RFC 1952 section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GzipAt {
+pub enum GzipAt {
     Magic,
     /// In the ten bytes of every header: how many were read, and the flags.
     Header(u8, u8),
@@ -32,7 +32,7 @@ pub(super) enum GzipAt {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeflateAt {
+pub enum DeflateAt {
     /// At the first byte, which tells zlib from raw.
     First,
     /// At the second byte of zlib's header; the first is kept.
@@ -87,7 +87,7 @@ impl GzipAt {
 }
 
 /// The meaning of a byte outside of deflated data.
-pub(super) enum Around {
+pub enum Around {
     /// Part of the wrapping.
     Taken,
     /// The first byte of something else.
@@ -102,7 +102,7 @@ pub(super) enum Around {
 
 impl Format {
     /// Reads one byte outside of the data.
-    pub(super) fn next(&mut self, byte: u8) -> Around {
+    pub fn next(&mut self, byte: u8) -> Around {
         match *self {
             Format::Gzip(at, members) => match at.next(byte) {
                 Some(next) => *self = Format::Gzip(next, members),

@@ -1,12 +1,13 @@
 //! The header table of one direction (RFC 7541, 2.3). Decodes blocks of fields into a head of HTTP/1, which the rest
 //! of `http` reads.
 
+use crate::hpack::{self, Name, Piece, STATIC_TABLE};
 use base::limits::{HPACK_TABLE_BYTES, HTTP2_FIELDS_BYTES};
-use protocols::hpack::{self, Name, Piece, STATIC_TABLE};
 use std::collections::VecDeque;
 
+/// The fields that later blocks name by number.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// The newest first.
     entries: VecDeque<Entry>,
     bytes: usize,
@@ -31,7 +32,7 @@ impl Default for Table {
 
 impl Table {
     /// The size of all entries.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -63,7 +64,7 @@ impl Table {
 
     /// Decodes a block into `head`. `None`: the block is damaged or too large, so later fields of the connection
     /// cannot be known.
-    pub(super) fn decode(&mut self, block: &[u8], head: &mut HeadText) -> Option<()> {
+    pub fn decode(&mut self, block: &[u8], head: &mut HeadText) -> Option<()> {
         head.clear();
         let mut field = std::mem::take(&mut head.field);
         let decoded = self.each_field(block, &mut field, |field| head.add_field(field));
@@ -72,7 +73,7 @@ impl Table {
     }
 
     /// Decodes a block and calls `each` with every field, in the buffers of `head`.
-    pub(crate) fn each_field(
+    pub fn each_field(
         &mut self,
         mut block: &[u8],
         head: &mut FieldText,
@@ -118,10 +119,13 @@ impl Table {
     }
 }
 
+/// A field being decoded; its buffers are reused.
 #[derive(Debug, Default)]
-pub(crate) struct FieldText {
-    pub(crate) name: Vec<u8>,
-    pub(crate) value: Vec<u8>,
+pub struct FieldText {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
 }
 
 impl FieldText {
@@ -135,7 +139,7 @@ impl FieldText {
 
 /// A head being decoded; its buffers are reused.
 #[derive(Debug, Default)]
-pub(super) struct HeadText {
+pub struct HeadText {
     field: FieldText,
     method: Vec<u8>,
     path: Vec<u8>,
@@ -160,7 +164,7 @@ impl HeadText {
             b":authority" => b"host",
             // HTTP/2 has its own framing (RFC 9113, 8.2.2).
             b"transfer-encoding" => return,
-            name if name.iter().all(|byte| super::super::start::is_token(*byte)) => name,
+            name if name.iter().all(|byte| crate::http::start::is_token(*byte)) => name,
             _ => return,
         };
         for part in [name, b": ", &field.value, b"\r\n"] {
@@ -169,7 +173,7 @@ impl HeadText {
     }
 
     /// Writes the head as HTTP/1.1; `false` if it has neither a method nor a status.
-    pub(super) fn write(&self, out: &mut Vec<u8>) -> bool {
+    pub fn write(&self, out: &mut Vec<u8>) -> bool {
         out.clear();
         let line: [&[u8]; 5] = match (&self.method[..], &self.status[..]) {
             ([], []) => return false,

@@ -15,16 +15,26 @@ const LENGTH_END: u32 = LENGTH_AT + 1;
 
 /// The state of a header. Each step reads one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Proxy {
-    /// Version 1, with this many bytes read; `is_return`: the last was a CR.
-    Line { read: u8, is_return: bool },
-    /// Version 2, with this many bytes read; `len`: of the header, as far as its length was read.
-    Binary { read: u32, len: u32 },
+pub enum Proxy {
+    /// Version 1.
+    Line {
+        /// Bytes read.
+        read: u8,
+        /// The last one was a CR.
+        is_return: bool,
+    },
+    /// Version 2.
+    Binary {
+        /// Bytes read.
+        read: u32,
+        /// The length of the header, as far as it was read.
+        len: u32,
+    },
 }
 
 /// The result of reading bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub enum Read {
     /// All bytes belong to it.
     More,
     /// It ends after this many bytes; the proxied connection follows.
@@ -35,7 +45,7 @@ pub(crate) enum Read {
 
 /// Reads bytes in steps of one. `next`: the state behind a byte; `Some(None)`: the byte was the last one; `None`: it is not
 /// valid there.
-pub(crate) fn read_each<S: Copy>(state: &mut S, bytes: &[u8], next: impl Fn(S, u8) -> Option<Option<S>>) -> Read {
+pub fn read_each<S: Copy>(state: &mut S, bytes: &[u8], next: impl Fn(S, u8) -> Option<Option<S>>) -> Read {
     for (at, &byte) in bytes.iter().enumerate() {
         match next(*state, byte) {
             Some(Some(after)) => *state = after,
@@ -49,7 +59,7 @@ pub(crate) fn read_each<S: Copy>(state: &mut S, bytes: &[u8], next: impl Fn(S, u
 impl Proxy {
     /// Whether a header begins with these first bytes of a client. [`read`](Proxy::read) reads them again. A proxy sends its
     /// header at once (section 2), so a stream's first block shows it.
-    pub(crate) fn begin(bytes: &[u8]) -> Option<Proxy> {
+    pub fn begin(bytes: &[u8]) -> Option<Proxy> {
         if bytes.starts_with(LINE) {
             return Some(Proxy::Line { read: 0, is_return: false });
         }
@@ -57,7 +67,7 @@ impl Proxy {
     }
 
     /// Reads more bytes.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Read {
+    pub fn read(&mut self, bytes: &[u8]) -> Read {
         read_each(self, bytes, Proxy::next)
     }
 

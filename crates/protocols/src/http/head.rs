@@ -11,7 +11,7 @@ use memchr::{memchr, memchr2, memrchr};
 
 /// The coding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub enum Coding {
     /// RFC 1952.
     Gzip,
     /// RFC 1950, or RFC 1951 as some servers send it.
@@ -27,20 +27,20 @@ pub(super) enum Coding {
 
 /// Codings in the order in which they were applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Codings {
+pub struct Codings {
     list: [Option<Coding>; HTTP_CODINGS],
     count: usize,
     /// There were more codings than the list has room for.
-    pub(super) over: bool,
+    pub over: bool,
 }
 
 impl Codings {
-    pub(super) fn list(&self) -> &[Option<Coding>] {
+    pub fn list(&self) -> &[Option<Coding>] {
         &self.list[..self.count]
     }
 
     /// Adds a coding. When the list is full, the codings so far become one unknown coding.
-    pub(super) fn push(&mut self, coding: Coding) {
+    pub fn push(&mut self, coding: Coding) {
         if self.count == HTTP_CODINGS {
             (self.list[0], self.count, self.over) = (Some(Coding::Unknown), 1, true);
         }
@@ -50,33 +50,33 @@ impl Codings {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head<'a> {
-    pub(super) start: StartLine<'a>,
-    pub(super) host: Option<&'a [u8]>,
-    pub(super) content_type: Option<&'a [u8]>,
-    pub(super) content_encoding: Option<&'a [u8]>,
-    pub(super) user_agent: Option<&'a [u8]>,
-    pub(super) referer: Option<&'a [u8]>,
+pub struct Head<'a> {
+    pub start: StartLine<'a>,
+    pub host: Option<&'a [u8]>,
+    pub content_type: Option<&'a [u8]>,
+    pub content_encoding: Option<&'a [u8]>,
+    pub user_agent: Option<&'a [u8]>,
+    pub referer: Option<&'a [u8]>,
     /// Content-Disposition (RFC 6266).
-    pub(super) disposition: Option<&'a [u8]>,
+    pub disposition: Option<&'a [u8]>,
     /// Content-Length; the first if there are several.
-    pub(super) length: Option<u64>,
+    pub length: Option<u64>,
     /// Number of lengths that are invalid or differ from the first.
-    pub(super) bad_lengths: u32,
+    pub bad_lengths: u32,
     /// Transfer-Encoding contains chunked.
-    pub(super) chunked: bool,
+    pub chunked: bool,
     /// Transfer-Encoding is other than `chunked` alone, spelled as usual.
-    pub(super) odd_transfer: bool,
+    pub odd_transfer: bool,
     /// The same for Content-Encoding and one coding.
-    pub(super) odd_content: bool,
+    pub odd_content: bool,
     /// The other codings of Transfer-Encoding.
-    pub(super) transfer: Codings,
-    pub(super) content: Codings,
+    pub transfer: Codings,
+    pub content: Codings,
 }
 
 impl<'a> Head<'a> {
     /// Reads the beginning of a head. Also returns the value that is cut, by its name in records; it is left out.
-    pub(super) fn parse_cut(bytes: &'a [u8]) -> Option<(Head<'a>, &'static str)> {
+    pub fn parse_cut(bytes: &'a [u8]) -> Option<(Head<'a>, &'static str)> {
         let Some(end) = memrchr(b'\n', bytes) else {
             let (start, cut) = cut_line(bytes)?;
             return Some((Head::new(start), cut));
@@ -109,7 +109,7 @@ impl<'a> Head<'a> {
     }
 
     /// Reads a head, or the beginning of one.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Head<'a>> {
         let (line, mut rest) = split_line(bytes);
         let mut head = Head::new(start_line(line)?);
         while !rest.is_empty() {
@@ -121,7 +121,7 @@ impl<'a> Head<'a> {
     }
 
     /// Whether some clients see chunks where others see none.
-    pub(super) fn doubts_chunks(&self) -> bool {
+    pub fn doubts_chunks(&self) -> bool {
         let (StartLine::Request { protocol, .. } | StartLine::Response { protocol, .. }) = self.start;
         let is_old = !protocol.eq_ignore_ascii_case(b"HTTP/1.1");
         self.chunked && (self.odd_transfer || self.length.is_some() || self.bad_lengths > 0 || is_old)
@@ -129,7 +129,7 @@ impl<'a> Head<'a> {
 
     /// Why clients disagree about the message, as a list; empty: they agree. `is_bodyless`: it has a body that its status
     /// rules out.
-    pub(super) fn ambiguous(&self, is_bodyless: bool) -> String {
+    pub fn ambiguous(&self, is_bodyless: bool) -> String {
         let reasons = [
             (self.bad_lengths > 0, "length"),
             (self.doubts_chunks() || !self.transfer.list().is_empty(), "transfer coding"),
@@ -264,12 +264,12 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 }
 
 /// Whether the word is somewhere in the text, in any case.
-pub(super) fn says(text: &[u8], word: &[u8]) -> bool {
+pub fn says(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// `None` for identity.
-pub(super) fn coding(token: &[u8]) -> Option<Coding> {
+pub fn coding(token: &[u8]) -> Option<Coding> {
     let is = |word: &[u8]| token.eq_ignore_ascii_case(word);
     match token {
         _ if is(b"identity") => None,
@@ -284,12 +284,12 @@ pub(super) fn coding(token: &[u8]) -> Option<Coding> {
 }
 
 /// EVE's content type: without parameters.
-pub(super) fn media_type(value: &[u8]) -> &[u8] {
+pub fn media_type(value: &[u8]) -> &[u8] {
     trim(value.split(|byte| *byte == b';').next().unwrap_or_default())
 }
 
 /// EVE's host name, without the port: from an absolute target, otherwise from Host (RFC 9112 section 3.3).
-pub(super) fn host_name<'a>(target: &'a [u8], host: Option<&'a [u8]>) -> Option<&'a [u8]> {
+pub fn host_name<'a>(target: &'a [u8], host: Option<&'a [u8]>) -> Option<&'a [u8]> {
     let absolute = target.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case(b"http://"));
     let host = match absolute {
         Some(_) => target[7..].split(|byte| *byte == b'/' || *byte == b'?').next()?,

@@ -5,7 +5,7 @@
 //! line break after the data may be missing. Extensions and trailer fields of any length are skipped.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chunks {
+pub enum Chunks {
     /// Before a size, where line breaks and white space are skipped.
     Before,
     /// In the digits of a size.
@@ -31,7 +31,7 @@ pub(super) enum Chunks {
 
 /// The result of reading framing. Each number counts the framing bytes that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub enum Next {
     /// All bytes were framing.
     Framing(usize),
     /// Data follows.
@@ -43,24 +43,24 @@ pub(super) enum Next {
 }
 
 impl Chunks {
-    pub(super) const START: Chunks = Chunks::Before;
+    pub const START: Chunks = Chunks::Before;
 
-    pub(super) fn may_begin(byte: u8) -> bool {
+    pub fn may_begin(byte: u8) -> bool {
         is_junk(byte) || digit(byte).is_some()
     }
 
     /// Whether the last chunk's size was read, so that all data came.
-    pub(super) fn has_all_data(&self) -> bool {
+    pub fn has_all_data(&self) -> bool {
         matches!(self, Chunks::Trailer { .. })
     }
 
     /// Bytes left in the current chunk.
-    pub(super) fn data_left(&self) -> u64 {
+    pub fn data_left(&self) -> u64 {
         if let Chunks::Data(left) = self { *left } else { 0 }
     }
 
     /// `bytes` bytes of data were used, or are missing.
-    pub(super) fn took(&mut self, bytes: u64) {
+    pub fn took(&mut self, bytes: u64) {
         if let Chunks::Data(left) = self {
             *left = left.saturating_sub(bytes);
             if *left == 0 {
@@ -70,7 +70,7 @@ impl Chunks {
     }
 
     /// Reads framing up to data, the body's end or the end of `bytes`.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> Next {
+    pub fn next(&mut self, bytes: &[u8]) -> Next {
         for (at, &byte) in bytes.iter().enumerate() {
             *self = match *self {
                 Chunks::Data(_) => return Next::Data(at),
