@@ -6,13 +6,13 @@ use request::nearest;
 /// The kinds that a request may name.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
-    kinds: &'static [&'static Kind],
+    kinds: &'static [&'static [&'static Kind]],
     end: Option<&'static Kind>,
 }
 
 impl Registry {
-    /// A registry of these kinds.
-    pub const fn new(kinds: &'static [&'static Kind]) -> Registry {
+    /// A registry of the kinds in these lists.
+    pub const fn new(kinds: &'static [&'static [&'static Kind]]) -> Registry {
         Registry { kinds, end: None }
     }
 
@@ -30,17 +30,17 @@ impl Registry {
 
     /// The kind of this name.
     pub fn find(&self, name: &str) -> Option<&'static Kind> {
-        self.kinds.iter().copied().find(|kind| kind.name == name)
+        self.each().find(|kind| kind.name == name)
     }
 
     /// The name that this one most likely means: a filter that other programs call so, or the most similar name.
     pub fn nearest(&self, name: &str) -> Option<&'static str> {
         let lower = name.to_lowercase();
-        let called = self.kinds.iter().find(|kind| kind.also.contains(&lower.as_str())).map(|kind| kind.name);
+        let called = self.each().find(|kind| kind.also.contains(&lower.as_str())).map(|kind| kind.name);
         // `tcp.port` and the like: names of fields in other programs.
         let field = |part| self.find(part).filter(|kind| !kind.is_source()).map(|kind| kind.name);
         let part = || lower.rsplit('.').find_map(field);
-        called.or_else(part).or_else(|| nearest(name, self.kinds.iter().map(|kind| kind.name)))
+        called.or_else(part).or_else(|| nearest(name, self.each().map(|kind| kind.name)))
     }
 
     /// Filters that take all of these types and give one of the `wanted` types.
@@ -49,12 +49,18 @@ impl Registry {
             kind.takes.has_all(comes) || comes.iter().all(|one| kind.wants.iter().any(|(of, _)| *of == one))
         };
         let gives = |kind: &Kind| matches!(kind.gives, Gives::Only(one) if wanted.has(one));
-        let between = self.kinds.iter().filter(|kind| !kind.is_source() && takes(kind) && gives(kind));
+        let between = self.each().filter(|kind| !kind.is_source() && takes(kind) && gives(kind));
         between.map(|kind| kind.name).collect()
     }
 
-    /// All kinds.
-    pub fn kinds(&self) -> &'static [&'static Kind] {
-        self.kinds
+    /// All kinds, by name.
+    pub fn kinds(&self) -> Vec<&'static Kind> {
+        let mut kinds: Vec<_> = self.each().collect();
+        kinds.sort_unstable_by_key(|kind| kind.name);
+        kinds
+    }
+
+    pub(crate) fn each(&self) -> impl Iterator<Item = &'static Kind> + use<> {
+        self.kinds.iter().flat_map(|list| list.iter().copied())
     }
 }

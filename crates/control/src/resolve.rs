@@ -253,7 +253,7 @@ impl Resolver<'_> {
     }
 
     fn selectors(&self) -> String {
-        let names = self.registry.kinds().iter().filter(|kind| kind.selector).map(|kind| kind.name);
+        let names = self.registry.each().filter(|kind| kind.selector).map(|kind| kind.name);
         names.collect::<Vec<_>>().join(", ")
     }
 
@@ -286,7 +286,7 @@ impl Resolver<'_> {
             let Some(main) = kind.main_param() else {
                 let words: Vec<&str> = call.main.iter().map(|value| value.text.as_str()).collect();
                 let words = words.join(" ");
-                let bpf = self.registry.kinds().iter().find(|kind| kind.expression.is_some());
+                let bpf = self.registry.each().find(|kind| kind.expression.is_some());
                 let help = match (self.beside(kind), bpf) {
                     (Some((other, does)), _) => format!("{}; `{other} {words}` {does}", known_keys(kind.params)),
                     (None, Some(bpf)) => format!(

@@ -47,6 +47,17 @@ pub use run::{
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
 
+/// Declares a module for each filter of a crate, and lists their kinds as `KINDS`.
+#[macro_export]
+macro_rules! filters {
+    ($($(#[$only:meta])? $name:ident),* $(,)?) => {
+        $($(#[$only])? pub mod $name;)*
+
+        /// Every filter of this crate.
+        pub static KINDS: &[&$crate::Kind] = &[$($(#[$only])? &$name::KIND),*];
+    };
+}
+
 /// All names that a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{

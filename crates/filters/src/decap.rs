@@ -26,7 +26,7 @@ use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
 use fragments::{Added, Fragments};
-pub(crate) use fragments::{DISAGREE, NO_UNIT, TOO_LARGE};
+pub use fragments::{DISAGREE, NO_UNIT, TOO_LARGE};
 use packet::link::LinkType;
 use packet::tunnel::ports::{Ports, Udp};
 use packet::tunnel::{self, Carries, is_plain, look, stack};
@@ -81,7 +81,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 }
 
 /// `decap` with default parameters, for another filter.
-pub(crate) fn usual() -> Result<Decap, ParamError> {
+pub fn usual() -> Result<Decap, ParamError> {
     let mut params = Params::new();
     let lacks = params.fill_defaults(KIND.params).err();
     lacks.map_or_else(|| Decap::new(&params), |param| Err(ParamError::new(param.key, "it has no default")))
@@ -141,7 +141,8 @@ fn opens(params: &Params) -> Option<Vec<Predicate>> {
     ])
 }
 
-pub(crate) struct Decap {
+/// Looks into tunnels, and puts fragments together.
+pub struct Decap {
     ports: Ports,
     /// How many nested tunnels are opened.
     depth: usize,
@@ -161,8 +162,10 @@ pub(crate) struct Decap {
 
 /// A packet that the last frame was or carried, and that carries more: a tunnel over IP, or a fragment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outer {
+pub struct Outer {
+    /// The packet.
     pub block: Descriptor,
+    /// Whether it is a fragment.
     pub is_fragment: bool,
 }
 
@@ -170,23 +173,27 @@ pub(crate) struct Outer {
 const NO_VIEW: &str = "no view for a tunnel";
 
 /// Tunnels are not opened to the end.
-pub(crate) const TOO_DEEP: &str = "tunnels too deep";
+pub const TOO_DEEP: &str = "tunnels too deep";
 
 /// Some fragments of one packet came in a tunnel, others outside of it or in another.
-pub(crate) const SPLIT: &str = "fragments of one packet in and out of a tunnel";
+pub const SPLIT: &str = "fragments of one packet in and out of a tunnel";
 
-pub(crate) enum Fate {
+/// What becomes of a frame.
+pub enum Fate {
     /// The frame passes unchanged.
     Passes,
+    /// It is this inner frame, or this packet made of fragments.
     Becomes(Descriptor),
     /// The frame is a fragment and is held.
     Kept,
+    /// It ends here, for this reason.
     Dropped(&'static str),
 }
 
 impl Decap {
+    /// Looks at one frame.
     #[inline]
-    pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
+    pub fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
         self.fragments.begin_frame();
         self.outer.clear();
         self.unread = None;
@@ -198,53 +205,53 @@ impl Decap {
 
     /// For callers that pass fragments on at once. When full, drops new fragments instead of giving up older packets.
     /// Remembers complete packets until their timeout, to compare further fragments of them.
-    pub(crate) fn refuse_newcomers(&mut self) {
+    pub fn refuse_newcomers(&mut self) {
         self.fragments.refuses = true;
     }
 
     /// Why the last frame must not pass, with [`Decap::refuse_newcomers`]: what passed says so.
-    pub(crate) fn refusal(&self) -> Option<&'static str> {
+    pub fn refusal(&self) -> Option<&'static str> {
         self.fragments.refusal
     }
 
     /// The last frame is dropped, and so are later fragments of the packets that it completed.
-    pub(crate) fn stop_last(&mut self, rings: &BlockTable) {
+    pub fn stop_last(&mut self, rings: &BlockTable) {
         self.fragments.stop_last(rings);
     }
 
     /// Whether a fragment in the last frame overlapped earlier ones.
-    pub(crate) fn is_overlapping(&self) -> bool {
+    pub fn is_overlapping(&self) -> bool {
         self.fragments.overlaps
     }
 
     /// For callers that look at each packet of a frame: keeps those of [`Decap::outer`].
-    pub(crate) fn show_outer(&mut self) {
+    pub fn show_outer(&mut self) {
         self.shows_outer = true;
     }
 
     /// The packets of the last frame without the innermost one, outermost first; empty without [`Decap::show_outer`]. A
     /// frame that carries its packet below IP is not among them.
-    pub(crate) fn outer(&self) -> &[Outer] {
+    pub fn outer(&self) -> &[Outer] {
         &self.outer
     }
 
     /// Why the last frame is not read as a receiver may read it: [`TOO_DEEP`] or [`SPLIT`].
-    pub(crate) fn unread(&self) -> Option<&'static str> {
+    pub fn unread(&self) -> Option<&'static str> {
         self.unread
     }
 
     /// When [`Decap::expire`] is due next.
-    pub(crate) fn next_due(&self) -> u64 {
+    pub fn next_due(&self) -> u64 {
         self.fragments.next_due()
     }
 
     /// Gives up on packets whose time is over.
-    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+    pub fn expire(&mut self, cx: &mut Context<'_>) {
         self.fragments.expire(cx);
     }
 
     /// The input ends.
-    pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
+    pub fn end(&mut self, cx: &mut Context<'_>) {
         self.fragments.finish(cx);
     }
 

@@ -11,7 +11,8 @@ use filter::record::list_push;
 use packet::dhcp::{self, Packet, code};
 use std::net::{IpAddr, Ipv4Addr};
 
-pub(crate) static SCHEMA: Schema = Schema::new(
+/// A record of a message.
+pub static SCHEMA: Schema = Schema::new(
     "dhcp",
     &eve_fields![
         Field::new("dhcp.type", FieldType::Text),
@@ -38,7 +39,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
 );
 
 /// The item of a list of addresses.
-pub(crate) static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
+pub static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
 
 /// What `dhcp` is.
 pub static KIND: Kind = Kind::new("dhcp", "reads DHCP messages and gives a record of each", make)
@@ -61,12 +62,13 @@ const A_LEASE: &str = r#"{"timestamp":"2020-04-29T19:58:19.728133000Z","flow_id"
 const _: () = assert!(DHCP_LISTED == 64, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::filter(Dhcp::new()))
+    Ok(Instance::filter(Dhcp::default()))
 }
 
 /// Writes records; its buffers are reused.
-pub(crate) struct Dhcp {
-    pub(crate) row: RowWriter,
+pub struct Dhcp {
+    /// The record of the last message.
+    pub row: RowWriter,
     word: RowWriter,
     address: RowWriter,
     list: Vec<u8>,
@@ -94,9 +96,9 @@ impl Filter for Dhcp {
     }
 }
 
-impl Dhcp {
-    pub(crate) fn new() -> Dhcp {
-        Dhcp {
+impl Default for Dhcp {
+    fn default() -> Self {
+        Self {
             row: RowWriter::new(&SCHEMA),
             word: RowWriter::new(&NAME),
             address: RowWriter::new(&ADDRESS),
@@ -104,9 +106,11 @@ impl Dhcp {
             text: Vec::new(),
         }
     }
+}
 
+impl Dhcp {
     /// Adds the fields of a message to the current row; returns how many options are not listed.
-    pub(crate) fn put(&mut self, packet: &Packet<'_>) -> u64 {
+    pub fn put(&mut self, packet: &Packet<'_>) -> u64 {
         self.fields(packet);
         self.options(packet)
     }

@@ -2,7 +2,7 @@
 //!
 //! `protocols::dns` finds and reads messages, as it does for `rules`. `dns/row.rs` writes the record.
 
-pub(crate) mod row;
+pub mod row;
 #[cfg(test)]
 mod tests;
 
@@ -52,7 +52,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let ports = Numbers::from_param(params, "ports", PORT)?;
     Ok(Instance::session(
         SessionKey::Class,
-        Dns { ports, row: MessageRow::new(), carried: Carried::new(DNS_BUFFERED_BYTES) },
+        Dns { ports, row: MessageRow::default(), carried: Carried::new(DNS_BUFFERED_BYTES) },
     ))
 }
 

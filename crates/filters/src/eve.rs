@@ -6,8 +6,8 @@
 //! Other filters make the records; the planner puts all of them in front when the input is frames. `json` writes
 //! records unchanged, with more fields than EVE has.
 
-pub(crate) mod events;
-pub(crate) mod schema;
+pub mod events;
+pub mod schema;
 
 use crate::parts::ending;
 use crate::parts::json_row::RowShapes;

@@ -89,7 +89,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let mut idle = [timeout; LISTS];
     (idle[CLOSING], idle[ESTABLISHED]) = (TCP_CLOSING_IDLE_NS.min(timeout), established);
     Ok(Instance::filter(Flows {
-        table: FlowTable::new(),
+        table: FlowTable::default(),
         idle,
         limit: limit as usize,
         origins: Origins::new(params),
@@ -184,7 +184,7 @@ impl Flows {
 
     #[cold]
     fn begin(&mut self, packet: &Packet, scope: u64, block: &Descriptor, cx: &mut Context<'_>) -> (Slot, Way) {
-        if self.table.len() >= self.limit
+        if self.table.count() >= self.limit
             && let Some(oldest) = (0..LISTS).find_map(|list| self.table.oldest(list))
         {
             cx.count("flows evicted", 1);

@@ -12,12 +12,12 @@
 //! - `exit` — where output goes and what connections share.
 
 mod body;
-pub(crate) mod exit;
+pub mod exit;
 mod reading;
 mod row;
-pub(crate) mod session;
+pub mod session;
 mod side;
-pub(crate) mod two;
+pub mod two;
 
 use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};

@@ -11,30 +11,11 @@
 
 pub mod embedding;
 pub mod parser;
-mod parts;
+pub mod parts;
 
 pub use parts::live::source;
 
-/// Declares one module for each filter and lists their kinds.
-macro_rules! filters {
-    ($($(#[$only:meta])? $name:ident),* $(,)?) => {
-        $($(#[$only])? pub mod $name;)*
-
-        /// Every filter.
-        pub static KINDS: &[&filter::Kind] = &[$($(#[$only])? &$name::KIND),*];
-
-        /// Every filter of a session whose program takes and pushes blocks.
-        pub static EMBEDDED_KINDS: &[&filter::Kind] = &[
-            $($(#[$only])? &$name::KIND,)*
-            &embedding::give::KIND,
-            &embedding::push::FRAMES,
-            &embedding::push::BYTES,
-            &embedding::push::MESSAGES,
-        ];
-    };
-}
-
-filters! {
+filter::filters! {
     af_packet,
     af_xdp,
     anonymize,
@@ -67,7 +48,6 @@ filters! {
     inspect,
     ip,
     ip6,
-    ips,
     join,
     json,
     r#match,
@@ -82,7 +62,6 @@ filters! {
     quic,
     rewrite,
     ring,
-    rules,
     sample,
     save,
     send,

@@ -3,7 +3,7 @@
 //! `protocols::quic` reads packets, `quic/keys.rs` decrypts them. This file collects a flow's hello until it is complete,
 //! and makes the record. Later packets use keys that only the peers have.
 
-pub(crate) mod keys;
+pub mod keys;
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
@@ -305,7 +305,7 @@ impl Quic {
 
 #[cfg(test)]
 mod tests {
-    use super::keys::tests::encrypt;
+    use super::keys::encrypt;
     use super::*;
     use crate::json;
     use crate::parts::handmade::{block, facts};

@@ -14,7 +14,7 @@
 //! - `tcp/turns.rs` — the order of the two directions.
 //! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` reports.
 
-pub(crate) mod assembler;
+pub mod assembler;
 pub(crate) mod conflict;
 mod connection;
 mod direction;
@@ -24,13 +24,13 @@ mod held;
 mod lifetime;
 mod order;
 mod piece;
-pub(crate) mod refusal;
-pub(crate) mod segment;
+pub mod refusal;
+pub mod segment;
 mod syn_data;
 #[cfg(test)]
 mod tests;
 mod turns;
-pub(crate) mod urgent;
+pub mod urgent;
 
 use crate::parts::origin::{self, Origins};
 use crate::parts::policy::{self, Policies};
@@ -155,7 +155,7 @@ pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
 }
 
 /// Whether urgent bytes are part of the stream. Each filter has its default.
-pub(crate) const URGENT: Param =
+pub const URGENT: Param =
     Param::new("urgent", ParamType::Choice(&["inline", "oob"]), "keep urgent bytes in the stream, or leave them out");
 
 /// How wrong checksums are handled.

@@ -49,7 +49,7 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let idle = params.number("timeout").unwrap_or(UDP_IDLE_NS);
-    Ok(Instance::filter(Udp { table: FlowTable::new(), idle, origins: Origins::new(params) }))
+    Ok(Instance::filter(Udp { table: FlowTable::default(), idle, origins: Origins::new(params) }))
 }
 
 struct State {
@@ -122,7 +122,7 @@ impl Udp {
 
     #[cold]
     fn begin(&mut self, datagram: &Datagram, block: &Descriptor, cx: &mut Context<'_>) -> Option<Class> {
-        if self.table.len() >= UDP_FLOWS
+        if self.table.count() >= UDP_FLOWS
             && let Some(oldest) = self.table.oldest(0)
         {
             cx.count("flows evicted", 1);

@@ -39,7 +39,8 @@ use std::time::Duration;
 
 /// All filters.
 pub fn registry() -> Registry {
-    Registry::new(filters::KINDS)
+    static LISTS: [&[&Kind]; 2] = [filters::KINDS, inspection::KINDS];
+    Registry::new(&LISTS)
 }
 
 /// An error, sorted by whose fault it is.
@@ -177,8 +178,8 @@ impl Session {
         self.env.stdout.is_open()
     }
 
-    /// The filters that a request may name.
-    pub fn kinds(&self) -> &'static [&'static Kind] {
+    /// The filters that a request may name, by name.
+    pub fn kinds(&self) -> Vec<&'static Kind> {
         self.registry.kinds()
     }
 

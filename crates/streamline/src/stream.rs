@@ -20,7 +20,7 @@ use control::Registry;
 use engine::{NodeId, Report, Run, Stages, Task, Turn};
 use filter::record::schema_id;
 use filter::{Kind, Row, Schema, StreamFacts, Type, Types};
-use filters::embedding::{Exchange, Given, Pushed, RowShapes, give, push};
+use filters::embedding::{self, Exchange, Given, Pushed, RowShapes, give, push};
 use request::Diagnostic;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ impl Session {
     /// Prepares a request whose open ends give their blocks to the program. It opens all it needs, or leaves all
     /// closed.
     pub fn stream(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Stream, Error> {
-        let registry = Registry::new(filters::EMBEDDED_KINDS).ending_in(&give::KIND);
+        static LISTS: [&[&Kind]; 3] = [filters::KINDS, inspection::KINDS, embedding::KINDS];
+        let registry = Registry::new(&LISTS).ending_in(&give::KIND);
         let session = self.with_registry(registry);
         let exchange = Exchange::default();
         let (mut ends, mut inputs) = (Vec::new(), Vec::new());

@@ -24,3 +24,18 @@ pub fn is_whole() -> bool {
 pub fn part(count: usize) -> usize {
     if is_whole() { count } else { count / 20 }
 }
+
+/// The folder of the whole collection. Reports on standard error if it does not exist.
+pub fn whole() -> Option<PathBuf> {
+    if !is_whole() {
+        eprintln!("skipped: the shared captures are not here; set STREAMLINE_SHARED to their folder");
+    }
+    is_whole().then(data)
+}
+
+/// The files of a folder, by name.
+pub fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}

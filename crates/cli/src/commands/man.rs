@@ -113,7 +113,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn unknown(words: &[String], cli: &clap::Command) -> CommandError {
     let name = words.join(" ");
     let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
-    let names = visible.chain(registry().kinds().iter().map(|kind| kind.name));
+    let kinds = registry().kinds();
+    let names = visible.chain(kinds.iter().map(|kind| kind.name));
     let near = request::nearest(&name, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
     CommandError::Wrong(format!("there is no command or filter `{name}`{near}"))
         .with_help("`streamline --help` lists the commands, `streamline filters` the filters")

@@ -120,7 +120,8 @@ static KINDS: [&Kind; 18] = [
 ];
 
 pub fn registry() -> Registry {
-    Registry::new(&KINDS)
+    static LISTS: [&[&Kind]; 1] = [&KINDS];
+    Registry::new(&LISTS)
 }
 
 /// Places a graph by the offers of these spaces.

@@ -26,9 +26,11 @@ use std::ops::Range;
 const PACKET_BYTES: u32 = 65_535;
 
 /// Why a fragment is dropped: its length, its end beyond the packet, or an end that contradicts others.
-pub(crate) const NO_UNIT: &str = "fragment length not a multiple of 8";
-pub(crate) const TOO_LARGE: &str = "fragment beyond 65535 bytes";
-pub(crate) const DISAGREE: &str = "fragments disagree about the end";
+pub const NO_UNIT: &str = "fragment length not a multiple of 8";
+/// The reason of a drop: the packet would be larger than IP allows.
+pub const TOO_LARGE: &str = "fragment beyond 65535 bytes";
+/// The reason of a drop: two fragments disagree about where the packet ends.
+pub const DISAGREE: &str = "fragments disagree about the end";
 
 /// Why a fragment is dropped, rather than one given up that passed.
 const NO_ROOM: &str = "no room for fragments";

@@ -8,7 +8,8 @@ use protocols::dns::{Data, Fault, Message, Name, Section, response_code_name, ty
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub(crate) static SCHEMA: Schema = Schema::new(
+/// A record of a message.
+pub static SCHEMA: Schema = Schema::new(
     "dns",
     &eve_fields![
         Field::new("dns.type", FieldType::Text),
@@ -29,7 +30,8 @@ pub(crate) static SCHEMA: Schema = Schema::new(
     ],
 );
 
-pub(crate) static QUERY: Schema =
+/// A question.
+pub static QUERY: Schema =
     Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
 /// The field is `name` and not `rrname`, so that every value under `rrname` is a name that a client asked for.
@@ -44,7 +46,7 @@ static ANSWER: Schema = Schema::new(
 );
 
 /// Writes records; its buffers are reused.
-pub(crate) struct MessageRow {
+pub struct MessageRow {
     row: RowWriter,
     query: RowWriter,
     answer: RowWriter,
@@ -54,9 +56,9 @@ pub(crate) struct MessageRow {
     text: Vec<u8>,
 }
 
-impl MessageRow {
-    pub(crate) fn new() -> MessageRow {
-        MessageRow {
+impl Default for MessageRow {
+    fn default() -> Self {
+        Self {
             row: RowWriter::new(&SCHEMA),
             query: RowWriter::new(&QUERY),
             answer: RowWriter::new(&ANSWER),
@@ -65,7 +67,9 @@ impl MessageRow {
             text: Vec::new(),
         }
     }
+}
 
+impl MessageRow {
     /// Makes the record of a message that ends in `block`. Also returns the first fault, and how many questions and
     /// records are not listed.
     pub(crate) fn fill(
@@ -79,7 +83,7 @@ impl MessageRow {
     }
 
     /// Like `fill`, but adds to the current row.
-    pub(crate) fn put(&mut self, message: &[u8]) -> (Option<Fault>, u64) {
+    pub fn put(&mut self, message: &[u8]) -> (Option<Fault>, u64) {
         let flags = message.get(2..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes));
         let message = match Message::new_checked(message) {
             Ok(message) => message,
@@ -91,7 +95,8 @@ impl MessageRow {
         (query_fault.or(record_fault), queries_left_out + records_left_out)
     }
 
-    pub(crate) fn row(&self) -> &RowWriter {
+    /// The record written last.
+    pub fn row(&self) -> &RowWriter {
         &self.row
     }
 

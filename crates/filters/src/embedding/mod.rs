@@ -12,8 +12,11 @@ pub mod push;
 pub use crate::parts::json_row::RowShapes;
 
 use buffer::{BlockTable, Descriptor};
-use filter::StreamFacts;
+use filter::{Kind, StreamFacts};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The filters of a session whose program takes and pushes blocks, beside all others.
+pub static KINDS: &[&Kind] = &[&give::KIND, &push::FRAMES, &push::BYTES, &push::MESSAGES];
 
 /// The shared state of a request and its program. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -112,7 +112,7 @@ impl Events {
 }
 
 /// Begins an event and copies the fields of the same name and type.
-pub(crate) fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
+pub fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
     writer.begin();
     for field in event.fields {
         let Some(place) = row.schema().field(field.name) else { continue };
@@ -194,13 +194,7 @@ fn flags(names: &[u8]) -> u8 {
 }
 
 /// Fills the event of a `dns` record.
-pub(crate) fn dns(
-    writer: &mut RowWriter,
-    row: &Row<'_>,
-    query: &mut RowWriter,
-    answer: &mut RowWriter,
-    list: &mut Vec<u8>,
-) {
+pub fn dns(writer: &mut RowWriter, row: &Row<'_>, query: &mut RowWriter, answer: &mut RowWriter, list: &mut Vec<u8>) {
     writer.number("dns.version", 3);
     if row.text("dns.type") == Some(b"response") {
         writer.flag("dns.qr", true);

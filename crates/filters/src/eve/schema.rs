@@ -32,8 +32,10 @@ macro_rules! event {
 /// An event, and the object of the same name in it: alerts contain such objects, too.
 macro_rules! object {
     ($event:ident, $object:ident, $name:literal { $($field:literal: $kind:expr),* $(,)? }) => {
-        pub(crate) static $event: Schema = event!($name, $(Field::new(concat!($name, ".", $field), $kind)),*);
-        pub(crate) static $object: Schema = Schema::object($name, &[$(Field::new($field, $kind)),*]);
+        #[doc = concat!("An event about ", $name, ".")]
+        pub static $event: Schema = event!($name, $(Field::new(concat!($name, ".", $field), $kind)),*);
+        #[doc = concat!("The object `", $name, "` of other events.")]
+        pub static $object: Schema = Schema::object($name, &[$(Field::new($field, $kind)),*]);
     };
 }
 
@@ -117,7 +119,8 @@ object!(DNS, DNS_OBJECT, "dns" {
     "authorities": FieldType::Rows(&ANSWER),
 });
 
-pub(crate) static ANSWER: Schema = Schema::new(
+/// A resource record of an answer.
+pub static ANSWER: Schema = Schema::new(
     "answer",
     &[
         Field::new("rrname", FieldType::Text),

@@ -19,7 +19,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let socket = open(params, env)?;
     let bell = bell(&socket).map_err(|error| ParamError::system(format!("epoll: {error}")))?;
     let landing = Landing::new(&format!("flow {}", socket.local_addr()), LinkType::ETHERNET.0, 0);
-    let streams = Streams { local: socket.local_addr(), table: FlowTable::new() };
+    let streams = Streams { local: socket.local_addr(), table: FlowTable::default() };
     Ok(Instance::source(Receiver { socket, bell, landing, streams, reported: 0, stopped: false }))
 }
 
@@ -64,7 +64,7 @@ impl Streams {
             self.table.touch(slot);
             return self.table.get_mut(slot).map(|number| Class::of_stream(*number, 0));
         }
-        if self.table.len() >= UDP_FLOWS
+        if self.table.count() >= UDP_FLOWS
             && let Some(oldest) = self.table.oldest(0)
         {
             cx.count("flows evicted", 1);

@@ -10,30 +10,32 @@ use filter::{Counters, Marks};
 use protocols::http::decode::{Decoder, Spares, Spent};
 use std::collections::VecDeque;
 
-/// Bytes of another reading of a message (see [`reading`](super::reading)).
+/// Bytes of another reading of a message (see `reading`).
 #[derive(Debug)]
-pub(crate) struct Other {
+pub struct Other {
     /// Blocks that were given before it.
-    pub(crate) behind: usize,
-    pub(crate) to_server: bool,
+    pub behind: usize,
+    /// Whether the client sent them.
+    pub to_server: bool,
     /// The number of the reading in its message.
-    pub(crate) number: usize,
-    pub(crate) bytes: Vec<u8>,
+    pub number: usize,
+    /// The bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// State that all connections share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     /// Undo content codings.
     pub(super) decode: bool,
     /// The first block of a message holds the bytes of its head instead of a record.
-    pub(crate) raw_heads: bool,
+    pub raw_heads: bool,
     /// For each of these heads, the number of the request that it is or answers.
-    pub(crate) requests: VecDeque<Option<u64>>,
+    pub requests: VecDeque<Option<u64>>,
     /// What other readings of messages have; for rules alone.
-    pub(crate) others: Vec<Other>,
+    pub others: Vec<Other>,
     /// Bytes came that may be part of a message and are in none, or a body is not decoded to its end.
-    pub(crate) unseen: bool,
+    pub unseen: bool,
     /// Maximum decoded bytes of one message.
     pub(super) decoded_max: u64,
     /// Maximum decoded bytes for each coded byte, beyond the free ones.
@@ -53,7 +55,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
+    /// The state of a connection, with its limits on decoded bodies.
+    pub fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
         Shared {
             decode,
             raw_heads: false,
@@ -115,7 +118,7 @@ impl Shared {
 }
 
 /// Output and counters of one call.
-pub(crate) struct Exit<'a> {
+pub struct Exit<'a> {
     pub(super) rings: &'a BlockTable,
     pub(super) streams: &'a StreamTable,
     pub(super) own: ViewId,
@@ -136,7 +139,8 @@ pub(crate) struct Exit<'a> {
 }
 
 impl<'a> Exit<'a> {
-    pub(crate) fn new(cx: &'a mut Context<'_>, shared: &'a mut Shared) -> Exit<'a> {
+    /// An exit into the context `cx`.
+    pub fn new(cx: &'a mut Context<'_>, shared: &'a mut Shared) -> Exit<'a> {
         Exit {
             rings: cx.rings,
             streams: cx.streams,

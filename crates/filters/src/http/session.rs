@@ -42,8 +42,9 @@ fn begins_anew(held: &[u8], bytes: &[u8]) -> bool {
     }
 }
 
+/// Both directions of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub struct Session {
     sides: [Side; 2],
     asked: Asked,
     /// Memory charged for `asked`.
@@ -72,7 +73,7 @@ struct Place {
 
 impl Session {
     /// Reads blocks of both directions, in order.
-    pub(crate) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
+    pub fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
         let from = self.stopped.take();
         let mut blocks = batch.iter().peekable();
         while let Some((index, block)) = blocks.next() {
@@ -92,12 +93,12 @@ impl Session {
     }
 
     /// The offset in the last block from which the connection is a tunnel; `None` if it is not.
-    pub(crate) fn take_tunnel(&mut self) -> Option<u32> {
+    pub fn take_tunnel(&mut self) -> Option<u32> {
         self.tunnel_at.take()
     }
 
     /// The connection ended.
-    pub(crate) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
+    pub fn close(mut self, class: Class, exit: &mut Exit<'_>) {
         for direction in [0, 1] {
             let class = Class::of_stream(class.connection(), direction);
             self.stream_ends(class, &exit.nothing(class), false, exit);

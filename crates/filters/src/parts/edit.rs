@@ -1,6 +1,6 @@
 //! Changes addresses, ports and hops of packets in place, and mends the checksums that cover them.
 //!
-//! `rewrite` and `anonymize` choose the packets, make their blocks writable, and say what each field becomes ([`Change`]).
+//! `rewrite` and `anonymize` choose the packets, make their blocks writable, and say what each field becomes (`Change`).
 //!
 //! Checksums are mended by the difference (RFC 1624), never recomputed. So a wrong checksum stays wrong by as much, and that
 //! of a cut packet stays right for the whole packet. UDP without a checksum stays without.
@@ -196,7 +196,7 @@ fn mend_transport(transport: &mut [u8], protocol: u8, check: usize, old: Sum, ne
 
 /// Recomputes the checksums of the IPv4 header and of the transport header, where all covered bytes are present. UDP over
 /// IPv4 without a checksum stays without.
-pub(crate) fn sum_up(bytes: &mut [u8], read: &Frame) {
+pub fn sum_up(bytes: &mut [u8], read: &Frame) {
     let at = read.network_offset as usize;
     let addresses = if read.version == 4 { at + 12..at + 20 } else { at + 8..at + 40 };
     if read.version == 4 {

@@ -9,6 +9,7 @@ use packet::tunnel::stack::Tunnels;
 
 /// The fields of a schema behind the common ones: `&eve_fields![Field::new("dns.id", FieldType::Number)]`. `EveTime;`
 /// before them: the time is written as EVE has it.
+#[macro_export]
 macro_rules! eve_fields {
     ($time:ident; $($field:expr),* $(,)?) => {
         [
@@ -26,16 +27,16 @@ macro_rules! eve_fields {
     };
     ($($field:expr),* $(,)?) => { $crate::parts::eve::eve_fields![Time; $($field),*] };
 }
-pub(crate) use eve_fields;
+pub use crate::eve_fields;
 
 /// Identifiers of VLANs, outermost first.
-pub(crate) static VLAN: Schema = Schema::new("vlan", &[Field::new("", FieldType::Number)]);
+pub static VLAN: Schema = Schema::new("vlan", &[Field::new("", FieldType::Number)]);
 
 /// The item of a list of texts.
-pub(crate) static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
+pub static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
 /// The tunnels of a flow's first packet, outermost first.
-pub(crate) static TUNNEL: Schema = Schema::new(
+pub static TUNNEL: Schema = Schema::new(
     "tunnel",
     &[
         Field::new("type", FieldType::Text),
@@ -64,15 +65,17 @@ pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Opt
     }
 }
 
-pub(crate) fn set_protocol(row: &mut RowWriter, number: u8) {
+/// Writes the IP protocol `number` by its name.
+pub fn set_protocol(row: &mut RowWriter, number: u8) {
     match protocol_name(number) {
         Some(name) => row.text("proto", name),
         None => row.text("proto", itoa::Buffer::new().format(number)),
     };
 }
 
+/// Writes the identifiers of VLANs, outermost first.
 #[cold]
-pub(crate) fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
+pub fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
     let (mut list, mut id) = (Vec::new(), RowWriter::new(&VLAN));
     for number in vlans.ids() {
         id.begin();
@@ -108,7 +111,7 @@ pub(crate) fn flow_id(facts: &StreamFacts) -> u64 {
 }
 
 /// The same for a flow that began at `start` and is not a stream.
-pub(crate) fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option<&Tunnels>) -> u64 {
+pub fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option<&Tunnels>) -> u64 {
     // The start tells successive connections with the same addresses and ports apart; VLANs and tunnels tell
     // simultaneous ones apart.
     let vlans = vlans.named();

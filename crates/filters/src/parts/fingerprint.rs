@@ -6,17 +6,17 @@ use sha1::Sha1;
 use sha2::Sha256;
 
 /// Appends an MD5 digest in hexadecimal: JA3, HASSH.
-pub(crate) fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
     packet::text::append_hex(out, &Md5::digest(bytes));
 }
 
 /// Appends a SHA-1 digest in hexadecimal with colons: the usual name of a certificate.
-pub(crate) fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
     append_with_colons(out, &Sha1::digest(bytes));
 }
 
 /// Appends bytes in hexadecimal with colons.
-pub(crate) fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
     for (index, byte) in bytes.iter().enumerate() {
         if index > 0 {
             out.push(b':');
@@ -26,7 +26,7 @@ pub(crate) fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Appends a JA4 fingerprint, made from its parts.
-pub(crate) fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
+pub fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
     out.extend_from_slice(&ja4.head);
     for part in [&ja4.cipher_suites, &ja4.extensions] {
         out.push(b'_');

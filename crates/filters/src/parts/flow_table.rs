@@ -15,11 +15,11 @@ use std::hash::{BuildHasher, Hasher};
 
 /// A conversation's place in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(pub u32);
+pub struct Slot(pub u32);
 
 /// The direction of a packet, relative to the flow that its conversation was added under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// As in the flow.
     Forward,
     /// Reversed.
@@ -64,7 +64,8 @@ struct List {
     len: usize,
 }
 
-pub(crate) struct FlowTable<T, const LISTS: usize> {
+/// Entries by flow, each in one of several lists in the order of their use.
+pub struct FlowTable<T, const LISTS: usize> {
     hasher: FlowHasher,
     /// Its length is a power of two; probed linearly from the low bits of the hash.
     index: Vec<Place>,
@@ -75,13 +76,8 @@ pub(crate) struct FlowTable<T, const LISTS: usize> {
     len: usize,
 }
 
-impl<T, const LISTS: usize> FlowTable<T, LISTS> {
-    /// Maximum bytes per conversation in a large table. The index may be twice its minimum.
-    #[cfg(test)]
-    pub const BYTES_EACH: usize =
-        size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Place>() + size_of::<u32>();
-
-    pub fn new() -> Self {
+impl<T, const LISTS: usize> Default for FlowTable<T, LISTS> {
+    fn default() -> Self {
         Self {
             hasher: FlowHasher::new(RandomState::new().build_hasher().finish()),
             index: vec![EMPTY; SMALLEST_INDEX],
@@ -92,11 +88,20 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
             len: 0,
         }
     }
+}
 
-    pub fn len(&self) -> usize {
+impl<T, const LISTS: usize> FlowTable<T, LISTS> {
+    /// Maximum bytes per conversation in a large table. The index may be twice its minimum.
+    #[cfg(test)]
+    pub const BYTES_EACH: usize =
+        size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Place>() + size_of::<u32>();
+
+    /// The number of entries.
+    pub fn count(&self) -> usize {
         self.len
     }
 
+    /// The number of entries in one list.
     pub fn list_len(&self, list: usize) -> usize {
         self.lists[list].len
     }
@@ -157,6 +162,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         Slot(slot)
     }
 
+    /// Takes an entry out.
     pub fn remove(&mut self, slot: Slot) -> Option<T> {
         let entry = self.entries.get_mut(slot.0 as usize)?.take()?;
         self.unlink(slot.0, usize::from(entry.list));
@@ -166,11 +172,13 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         Some(entry.state)
     }
 
+    /// The entry in this slot.
     #[inline]
     pub fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
         self.entries.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.state)
     }
 
+    /// The entry in this slot.
     #[inline]
     pub fn get(&self, slot: Slot) -> Option<&T> {
         self.entries.get(slot.0 as usize)?.as_ref().map(|entry| &entry.state)
@@ -313,7 +321,7 @@ mod tests {
 
     #[test]
     fn both_directions_are_one_conversation() {
-        let mut table = FlowTable::<u16, 1>::new();
+        let mut table = FlowTable::<u16, 1>::default();
         let slot = table.insert(flow(1), 7, 0, 11);
         assert_eq!(table.find(&flow(1), 7), Some((slot, Way::Forward)));
         assert_eq!(table.find(&flow(1).reversed(), 7), Some((slot, Way::Back)));
@@ -323,7 +331,7 @@ mod tests {
 
     #[test]
     fn lists_are_from_the_longest_silent_to_the_latest() {
-        let mut table = FlowTable::<u16, 2>::new();
+        let mut table = FlowTable::<u16, 2>::default();
         let slots: Vec<Slot> = (0..6).map(|number| table.insert(flow(number), 0, 0, number)).collect();
         table.touch(slots[0]);
         table.touch(slots[3]);
@@ -331,17 +339,17 @@ mod tests {
         table.move_to(slots[2], 1);
         table.move_to(slots[5], 1);
         table.touch(slots[2]);
-        assert_eq!((table.list_len(0), table.list_len(1), table.len()), (4, 2, 6));
+        assert_eq!((table.list_len(0), table.list_len(1), table.count()), (4, 2, 6));
         assert_eq!(in_order(&mut table, 0), [1, 4, 0, 3]);
         assert_eq!(in_order(&mut table, 1), [5, 2]);
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.count(), 0);
     }
 
     proptest! {
         /// Against a map: exactly the entries that were added and not removed are found.
         #[test]
         fn behaves_as_a_map(steps in proptest::collection::vec((0u8..3, 0u16..300), 1..2000)) {
-            let mut table = FlowTable::<u16, 1>::new();
+            let mut table = FlowTable::<u16, 1>::default();
             let mut model = HashMap::new();
             for (step, number) in steps {
                 match (step, model.get(&number)) {
@@ -357,7 +365,7 @@ mod tests {
                 let found = table.find(&flow(number).reversed(), u64::from(number % 3)).map(|(slot, _)| slot);
                 prop_assert_eq!(found, model.get(&number).copied());
             }
-            prop_assert_eq!(table.len(), model.len());
+            prop_assert_eq!(table.count(), model.len());
             prop_assert_eq!(table.list_len(0), model.len());
         }
     }

@@ -79,7 +79,7 @@ impl<F: Fact> Facts<F> {
 }
 
 /// A text that a peer chose, for a field that is a name.
-pub(crate) fn escaped(value: &[u8]) -> Vec<u8> {
+pub fn escaped(value: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(value.len());
     append_name(&mut text, value);
     text

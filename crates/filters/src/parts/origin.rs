@@ -13,18 +13,18 @@ use std::hash::{BuildHasher, RandomState};
 pub(crate) const WORDS: [&str; 2] = ["apart", "ignore"];
 
 /// Whether flows in different tunnels are kept apart.
-pub(crate) const TUNNEL: Param =
+pub const TUNNEL: Param =
     Param::new("tunnel", ParamType::Choice(&WORDS), "keep flows apart that are in different tunnels, or ignore that")
         .default("apart");
 
 /// Whether flows in different VLANs are kept apart.
-pub(crate) const VLAN: Param =
+pub const VLAN: Param =
     Param::new("vlan", ParamType::Choice(&WORDS), "keep flows apart that are in different VLANs, or ignore that")
         .default("apart");
 
 /// The facts about a view.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub struct Origin {
     /// The link type of its packets.
     pub link: LinkType,
     /// A number for the tunnels around its packets, the same for both directions; 0 = none.
@@ -47,7 +47,7 @@ impl Origin {
 }
 
 /// Finds the origin of blocks.
-pub(crate) struct Origins {
+pub struct Origins {
     tunnels: bool,
     vlans: bool,
     /// A secret key, so that attackers cannot choose tunnels whose numbers collide.
@@ -138,7 +138,7 @@ impl Origins {
 
 /// The VLANs and tunnels of a packet, for records. A tunnel below IP carries no frame with tags of its own, so the
 /// tags outside of it count.
-pub(crate) fn facts_of(rings: &BlockTable, block: &Descriptor, vlans: Vlans) -> (Vlans, Option<Tunnels>) {
+pub fn facts_of(rings: &BlockTable, block: &Descriptor, vlans: Vlans) -> (Vlans, Option<Tunnels>) {
     let tunnels = rings.interface(block).and_then(|interface| Tunnels::new(interface.tunnels.clone()?));
     let below = tunnels.as_ref().and_then(|tunnels| tunnels.layers().last()).filter(|layer| layer.addresses.is_none());
     (below.filter(|_| vlans.count() == 0).map_or(vlans, |layer| layer.vlans), tunnels)

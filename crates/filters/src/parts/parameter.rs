@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The value of a parameter behind a `;`, without quotes. Joins values in several parts (RFC 2231).
-pub(crate) fn parameter(value: &[u8], key: &[u8]) -> Option<Vec<u8>> {
+pub fn parameter(value: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     let mut found: Option<Vec<u8>> = None;
     let mut rest = &value[memchr::memchr(b';', value)? + 1..];
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'=' | b';')) {

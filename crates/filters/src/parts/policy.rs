@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// Which piece wins an overlap. A rule holds for fragments, and for streams unless the line has a stream rule. "Its
 /// start" and "its end" are those of the later piece (by arrival), compared with the earlier one's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub enum Policy {
     /// The earlier piece, always.
     #[default]
     First,
@@ -89,7 +89,7 @@ pub(crate) const OF_NETWORK: Param =
     Param::new("policy.", ParamType::List, "the same for targets in a network: policy.10.0.0.0/8=windows");
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Policies {
+pub struct Policies {
     otherwise: Policy,
     /// Longest prefix first.
     networks: Vec<(IpAddr, u8, Policy)>,

@@ -5,7 +5,7 @@
 //!
 //! - Per instance: does it get frames or streams?
 //! - Per change of view, hardly ever within a batch: look up the link type.
-//! - Per block: one call of the test. Most tests begin with [`View::packet`].
+//! - Per block: one call of the test. Most tests begin with `View::packet`.
 
 use buffer::BlockTable;
 use filter::Counters;
@@ -207,7 +207,7 @@ pub(crate) fn refused(counters: &mut Counters, why: Malformed) -> bool {
 
 /// Link types by view. Remembers the last one.
 #[derive(Default)]
-pub(crate) struct Links {
+pub struct Links {
     last: Option<(ViewKey, LinkType)>,
 }
 
@@ -228,6 +228,7 @@ impl Links {
         }
     }
 
+    /// The view in which a block lies.
     #[inline]
     pub fn key_of(block: &Descriptor) -> ViewKey {
         (block.ring, block.generation)

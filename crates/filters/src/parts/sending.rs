@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How long to wait for room in the device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub struct Patience {
     /// For one wait.
     pub room: Duration,
     /// In all; then the remaining frames are dropped.
@@ -15,7 +15,7 @@ pub(crate) struct Patience {
 }
 
 /// Sends all frames. `Some((why, left))`: the last `left` frames were not sent.
-pub(crate) fn send(
+pub fn send(
     sender: &mut dyn Transmit,
     mut frames: &[&[u8]],
     patience: Patience,

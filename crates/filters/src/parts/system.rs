@@ -3,7 +3,7 @@
 use std::io;
 
 /// The reason alone: "No such file or directory".
-pub(crate) fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {
         Some(end) => text[..end].to_string(),

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 /// Why a frame is not used by a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// It carries another protocol. Not a loss.
     Other,
     /// It is a tunnel of this kind. The inner packet is not looked at.

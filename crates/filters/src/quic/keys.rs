@@ -15,13 +15,15 @@ const TAG_BYTES: usize = 16;
 
 /// The sender of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
+    /// It opened the connection.
     Client,
+    /// It was called.
     Server,
 }
 
 /// Keys of one direction.
-pub(crate) struct Keys {
+pub struct Keys {
     packet: Aes128Gcm,
     nonce: [u8; 12],
     header: Aes128,
@@ -29,7 +31,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// The keys of a side. `target`: the server's identifier in the client's first packet.
-    pub(crate) fn of(version: Version, target: &[u8], side: Side) -> Option<Keys> {
+    pub fn of(version: Version, target: &[u8], side: Side) -> Option<Keys> {
         let initial = Hkdf::<Sha256>::new(Some(version.salt), target);
         let secret: [u8; 32] = expand(&initial, if side == Side::Client { "client in" } else { "server in" })?;
         let own = Hkdf::<Sha256>::from_prk(&secret).ok()?;
@@ -44,7 +46,7 @@ impl Keys {
     }
 
     /// Decrypts a packet's frames into `out`; `false` if the keys are not the packet's.
-    pub(crate) fn decrypt(&self, initial: &Initial<'_>, out: &mut Vec<u8>) -> bool {
+    pub fn decrypt(&self, initial: &Initial<'_>, out: &mut Vec<u8>) -> bool {
         out.clear();
         out.extend_from_slice(initial.packet);
         let mut mask = GenericArray::from(initial.sample());
@@ -81,30 +83,31 @@ fn expand<const N: usize>(secret: &Hkdf<Sha256>, label: &str) -> Option<[u8; N]>
     Some(out)
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
+/// Encrypts frames like the client of RFC 9001, A.2, in a packet with the number 2: for tests.
+#[doc(hidden)]
+pub fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
+    let version = Version::of(1).expect("a client's first packet");
+    let keys = Keys::of(version, target, Side::Client).expect("a client's first packet");
+    let length = frames.len() + 4 + TAG_BYTES;
+    let prefix = [&[0xc3, 0, 0, 0, 1, target.len() as u8][..], target, &[0, 0]].concat();
+    let length = [0x40 | (length >> 8) as u8, length as u8];
+    let mut packet = [&prefix[..], &length, &[0, 0, 0, 2], frames].concat();
+    let number_at = prefix.len() + 2;
+    let mut nonce = keys.nonce;
+    nonce[11] ^= 2;
+    let (header, contents) = packet.split_at_mut(number_at + 4);
+    let tag = keys.packet.encrypt_in_place_detached(&nonce.into(), header, contents).expect("a client's first packet");
+    packet.extend_from_slice(&tag);
+    let mut mask = GenericArray::clone_from_slice(&packet[number_at + 4..number_at + 20]);
+    keys.header.encrypt_block(&mut mask);
+    packet[0] ^= mask[0] & 0x0f;
+    packet[number_at..number_at + 4].iter_mut().zip(&mask[1..]).for_each(|(byte, mask)| *byte ^= mask);
+    packet
+}
 
-    /// Encrypts frames like the client of RFC 9001, A.2, in a packet with the number 2.
-    pub(crate) fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
-        let version = Version::of(1).unwrap();
-        let keys = Keys::of(version, target, Side::Client).unwrap();
-        let length = frames.len() + 4 + TAG_BYTES;
-        let prefix = [&[0xc3, 0, 0, 0, 1, target.len() as u8][..], target, &[0, 0]].concat();
-        let length = [0x40 | (length >> 8) as u8, length as u8];
-        let mut packet = [&prefix[..], &length, &[0, 0, 0, 2], frames].concat();
-        let number_at = prefix.len() + 2;
-        let mut nonce = keys.nonce;
-        nonce[11] ^= 2;
-        let (header, contents) = packet.split_at_mut(number_at + 4);
-        let tag = keys.packet.encrypt_in_place_detached(&nonce.into(), header, contents).unwrap();
-        packet.extend_from_slice(&tag);
-        let mut mask = GenericArray::clone_from_slice(&packet[number_at + 4..number_at + 20]);
-        keys.header.encrypt_block(&mut mask);
-        packet[0] ^= mask[0] & 0x0f;
-        packet[number_at..number_at + 4].iter_mut().zip(&mask[1..]).for_each(|(byte, mask)| *byte ^= mask);
-        packet
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     /// The packet of RFC 9001, A.2: its first and last bytes.
     #[test]

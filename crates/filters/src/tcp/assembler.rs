@@ -37,7 +37,7 @@ use std::collections::VecDeque;
 
 /// Settings and limits.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Maximum connections in the table.
     pub connections: usize,
     /// Maximum ended connections among them.
@@ -54,9 +54,11 @@ pub(crate) struct Settings {
     pub memory: u64,
     /// Whose bytes count where two waiting segments overlap.
     pub policies: Policies,
+    /// Which checksums must be right.
     pub checksums: Checksums,
     /// Leave out segments that the receiver would drop; `checksums` is separate.
     pub check: bool,
+    /// Where urgent bytes go.
     pub urgent: Urgent,
     /// `true`: data that its receiver should have dropped waits in doubt until the receiver shows that it took it.
     /// `false`, for a filter between the two ends (`ips`): such data is dropped at once. That filter also drops data
@@ -89,7 +91,8 @@ impl Default for Settings {
     }
 }
 
-pub(crate) struct Assembler {
+/// Puts the streams of all connections in order.
+pub struct Assembler {
     pub(super) settings: Settings,
     pub(super) table: FlowTable<Connection, PHASES>,
     pub(super) held: Held,
@@ -107,9 +110,10 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
+    /// An assembler without connections.
     pub fn new(settings: Settings) -> Assembler {
         Assembler {
-            table: FlowTable::new(),
+            table: FlowTable::default(),
             held: Held::default(),
             doubtful: Held::default(),
             given: Given::new(settings.keep_given),

@@ -7,7 +7,7 @@ use filter::prelude::*;
 
 /// How a segment's bytes compare with earlier ones of the same places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Differs {
+pub struct Differs {
     /// They differ from bytes that waited.
     pub held: bool,
     /// They differ from bytes that were given: the stream's reader may have other bytes than the receiver.
@@ -16,7 +16,7 @@ pub(crate) struct Differs {
 
 /// A place that came twice, with different bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Conflict {
+pub struct Conflict {
     pub class: Class,
     /// Bytes of the stream before it.
     pub offset: u64,

@@ -66,7 +66,7 @@ impl Assembler {
         reuse: u32,
         cx: &mut Context<'_>,
     ) -> Result<Slot, &'static str> {
-        if self.table.len() >= self.settings.connections {
+        if self.table.count() >= self.settings.connections {
             self.make_room(cx);
         }
         let state = if phase == Phase::Opening { StreamState::Opening } else { StreamState::Midstream };

@@ -9,7 +9,7 @@ use base::limits::{TCP_STAMP_AGE_NS, TCP_WINDOW_LEAST_BYTES};
 
 /// How checksums are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Checksums {
+pub enum Checksums {
     /// Segments with a wrong checksum are left out once their sender has shown a right one. Until then the capture may
     /// be from before a device finished them, or was changed later.
     #[default]

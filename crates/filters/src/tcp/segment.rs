@@ -13,38 +13,49 @@ use packet::tcp::{self, Flags, TcpOption};
 
 /// The sender's clock, and its echo of the receiver's (RFC 7323, 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
+    /// The clock of the sender (TSval).
     pub value: u32,
+    /// The clock of the peer, as the sender saw it last (TSecr).
     pub echo: u32,
 }
 
 /// The result of verifying a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Checksum {
+pub enum Checksum {
     /// Not verified, or not verifiable: the capture cut the segment, or saw it before a device finished the checksum.
     #[default]
     Unknown,
+    /// It fits the bytes.
     Right,
+    /// It does not fit.
     Wrong,
 }
 
+/// A segment, parsed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Segment {
+pub struct Segment {
+    /// Its flow, from the sender to the receiver.
     pub flow: Flow,
     /// Keeps connections apart beside `flow`: see [`Origins::scope`].
     pub scope: u64,
+    /// Its VLANs.
     pub vlans: Vlans,
+    /// The sequence number.
     pub sequence: u32,
     /// Valid where ACK is set.
     pub acknowledgment: u32,
+    /// The flags.
     pub flags: Flags,
     /// The receive window of its sender, not scaled.
     pub window: u16,
     /// Valid where URG is set.
     pub urgent: u16,
+    /// The timestamps option.
     pub stamp: Option<Stamp>,
     /// The window shift option of a SYN.
     pub shift: Option<u8>,
+    /// Its checksum, beside the bytes.
     pub checksum: Checksum,
     /// Offset of its header in the frame.
     pub header: u32,

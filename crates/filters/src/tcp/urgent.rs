@@ -19,7 +19,7 @@ use packet::tcp::Flags as TcpFlags;
 
 /// What becomes of urgent bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Urgent {
+pub enum Urgent {
     /// They stay in the stream.
     #[default]
     Inline,

@@ -1,7 +1,6 @@
 //! Filters in chains: with frames and conversations of their own, and on the shared captures, where the results of other
 //! programs are known.
 
-mod agreement;
 mod bombs;
 mod capture_expectations;
 mod files_expectations;

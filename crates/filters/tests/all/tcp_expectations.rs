@@ -115,7 +115,7 @@ fn streams_are_those_the_peers_found() {
 /// Three connections with the same addresses and ports in different VLANs, and in different networks of VXLAN.
 #[test]
 fn connections_in_different_vlans_and_tunnels_are_apart() {
-    let Some(folder) = shared_captures::folder() else { return };
+    let Some(folder) = shared_captures::whole() else { return };
     let rows = [("zeek__vlan-collisions.pcap", "vlan"), ("zeek__vxlan-overlapping-http-get.pcap", "tunnel")];
     for (name, key) in rows {
         let count = |given: &[(&str, &str)]| {

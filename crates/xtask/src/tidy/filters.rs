@@ -1,11 +1,10 @@
-//! Checks the library of filters: each file of `crates/filters/src` is in the list of `lib.rs`, its kind has the name
-//! of the file, a manual and an example.
+//! Checks the crates of filters: each file of their `src` is in the list of `lib.rs`, its kind has the name of the
+//! file, a manual and an example.
 
 use super::{Finding, Tree};
 use crate::files::File;
 
-const FOLDER: &str = "crates/filters/src/";
-const LIST: &str = "crates/filters/src/lib.rs";
+const FOLDERS: [&str; 2] = ["crates/filters/src/", "crates/inspection/src/"];
 
 /// Filters without an example, and why. Sources that read devices need none either: they need traffic.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
@@ -18,19 +17,24 @@ const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let Some(list) = tree.files.get(LIST) else { return Vec::new() };
+    FOLDERS.iter().flat_map(|folder| check_folder(tree, folder)).collect()
+}
+
+fn check_folder(tree: &Tree, folder: &str) -> Vec<Finding> {
+    let path = &format!("{folder}lib.rs");
+    let Some(list) = tree.files.get(path) else { return Vec::new() };
     let listed = listed(list);
     if listed.is_empty() {
         return vec![Finding::new(
-            LIST,
+            path,
             1,
             "there is no list `filters! { ... }`; write it as one line for each filter",
         )];
     }
     let mut findings = Vec::new();
-    for (file, stem) in tree.files.texts.iter().filter_map(|file| Some((file, stem(file)?))) {
+    for (file, stem) in tree.files.texts.iter().filter_map(|file| Some((file, stem(file, folder)?))) {
         if !listed.contains(&stem) {
-            let message = format!("`{stem}` is not in the list `filters! {{ ... }}` of {LIST}; add it");
+            let message = format!("`{stem}` is not in the list `filters! {{ ... }}` of {path}; add it");
             findings.push(Finding::new(&file.path, 1, message));
         }
         findings.extend(check_filter(file, stem));
@@ -39,14 +43,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The filter's name. `None`: the file has no filter.
-fn stem(file: &File) -> Option<&str> {
-    let stem = file.path.strip_prefix(FOLDER)?.strip_suffix(".rs")?;
+fn stem<'a>(file: &'a File, folder: &str) -> Option<&'a str> {
+    let stem = file.path.strip_prefix(folder)?.strip_suffix(".rs")?;
     (!stem.contains('/') && stem != "lib").then_some(stem)
 }
 
 /// The names between the braces of `filters! { ... }`. A Rust keyword is written as `r#name`.
 fn listed(list: &File) -> Vec<&str> {
-    let lines = list.lines().map(|(_, line)| line).skip_while(|line| !line.starts_with("filters! {"));
+    let lines = list.lines().map(|(_, line)| line).skip_while(|line| !line.ends_with("filters! {"));
     let lines = lines.skip(1).take_while(|line| !line.starts_with('}'));
     let names = lines.flat_map(|line| line.split("//").next().unwrap_or_default().split(','));
     let names = names.map(|name| name.trim().trim_start_matches("r#"));
@@ -92,7 +96,8 @@ mod tests {
     use super::super::found;
     use super::*;
 
-    const LIB: &str = "//! L.\nfilters! {\n    a, // first\n    drop,\n    r#match,\n}\n";
+    const LIST: &str = "crates/filters/src/lib.rs";
+    const LIB: &str = "//! L.\nfilter::filters! {\n    a, // first\n    drop,\n    r#match,\n}\n";
 
     fn check_file(path: &str, text: &str, expected: &[&str]) {
         assert_eq!(found(check, &[(LIST, LIB), (path, text)]), expected, "{text}");

@@ -3,11 +3,11 @@
 use super::http_events;
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
-use crate::http::exit::{Exit, Other, Shared};
-use crate::http::session::Session;
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use filter::prelude::*;
 use filter::{Counters, Marks};
+use filters::http::exit::{Exit, Other, Shared};
+use filters::http::session::Session;
 use protocols::http::start::{StartLine, is_interim, start_line, trim};
 use protocols::http::uri;
 use rules::Transaction;

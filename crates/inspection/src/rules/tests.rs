@@ -254,7 +254,7 @@ fn a_body_is_one_though_the_other_side_speaks_between() {
 fn one_instance_counts_over_all_flows_for_any_number_of_workers() {
     use filter::share::Sharing;
     assert_eq!([&KIND, &crate::ips::KIND].map(Sharing::of), [Sharing::Single; 2]);
-    assert_eq!(Sharing::of(&crate::udp::KIND), Sharing::Begins);
+    assert_eq!(Sharing::of(&filters::udp::KIND), Sharing::Begins);
     // A segment in two fragments belongs to its connection; the threshold counts other flows of the client.
     let rules = "alert tcp any any -> any any (content:\"an attack\"; sid:1;)\n\
                  alert udp any any -> any any (content:\"x\"; threshold:type both, track by_src, count 9, seconds 60; sid:2;)";

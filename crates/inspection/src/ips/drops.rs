@@ -1,9 +1,9 @@
 //! The record of a dropped frame, with the field names of Suricata's EVE. Later frames of a stopped flow have no
 //! record, because a sender that goes on would fill the log.
 
-use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_vlans};
 use crate::rules::inspector::Inspector;
 use filter::prelude::*;
+use filters::parts::eve::{eve_fields, flow_number, set_protocol, set_vlans};
 use packet::frame;
 use packet::link::LinkType;
 use packet::{Flow, flow};

@@ -1,6 +1,6 @@
 //! A capture, and what else it could have been: without a packet, ended behind it, or with its data in two segments.
 
-use buffer::Descriptor;
+use filter::prelude::Descriptor;
 use packet::LinkType;
 use packet::capture::{Reader, Stop};
 use packet::frame::{self, protocol};

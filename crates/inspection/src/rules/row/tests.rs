@@ -1,7 +1,7 @@
 //! Alert records as JSON.
 
-use crate::json;
 use crate::rules::KIND;
+use filters::json;
 use serde_json::{Value, json};
 use testkit::Chain;
 use testkit::packets::{CLIENT, SERVER, flag, ipv4, tcp, udp};

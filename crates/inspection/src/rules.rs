@@ -4,7 +4,7 @@
 //! - `frame` — a parsed frame; `decode`, `tcp_events` — anomalies of headers and segments; `connection` — the state of
 //!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
-//!   `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
+//!   `websocket`, `dcerpc`, `smb`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
 //!   `small`; `prefixed` splits streams. `http_events` and `tls_events` find anomalies. The crate `packet` reads
 //!   headers.
 //! - `midstream` — connections joined midway; `row` — the alert record; `reload` — rules that change while the filter runs.
@@ -46,15 +46,15 @@ mod transactions;
 mod transfers;
 mod websocket;
 
-use crate::decap::{self, Decap, Fate};
-use crate::parts::origin::{self, Origins};
-use crate::parts::select::Links;
-use crate::tcp::URGENT;
-use crate::tcp::urgent::Urgent;
 use ::rules::{Mistake, Options, Order, RuleSet};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
+use filters::decap::{self, Decap, Fate};
+use filters::parts::origin::{self, Origins};
+use filters::parts::select::Links;
+use filters::tcp::URGENT;
+use filters::tcp::urgent::Urgent;
 use inspector::{FragmentEvent, Inspector};
 use midstream::{MIDSTREAM, Midstream};
 use reload::Reloaded;
@@ -163,7 +163,7 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
     if let Some(to) = refused {
         let lines: String = set.left_out().iter().map(|mistake| format!("{path}: {}\n", named(mistake))).collect();
         std::fs::write(to, lines).map_err(|error| {
-            let message = format!("cannot write {to}: {}", crate::parts::system::reason(&error));
+            let message = format!("cannot write {to}: {}", filters::parts::system::reason(&error));
             ParamError { system: true, ..ParamError::new("refused", message) }
         })?;
     }
@@ -173,7 +173,7 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
 /// Reads a file of rules or of thresholds, which the parameter `key` names.
 fn read(key: &'static str, path: &str) -> Result<String, ParamError> {
     let text = read_file(Path::new(path)).map_err(|error| {
-        let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
+        let message = format!("cannot read {path}: {}", filters::parts::system::reason(&error));
         ParamError { system: true, ..ParamError::new(key, message) }
     })?;
     text_of(&text).map_err(|line| {

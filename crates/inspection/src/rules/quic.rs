@@ -2,9 +2,9 @@
 //! hello in plain text. IETF QUIC encrypts it with keys derived from the packet.
 
 use super::transactions::Transactions;
-use crate::parts::fingerprint::{append_ja4, append_md5};
-use crate::quic::keys::{Keys, Side};
 use base::limits::QUIC_PIECES;
+use filters::parts::fingerprint::{append_ja4, append_md5};
+use filters::quic::keys::{Keys, Side};
 use protocols::fingerprint::{Transport, append_ja3, ja4};
 use protocols::gquic::Long;
 use protocols::quic::{Crypto, Initial};
@@ -187,7 +187,7 @@ fn google(long: &Long<'_>, to_server: bool, to: &mut Transactions) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quic::keys::tests::encrypt;
+    use filters::quic::keys::encrypt;
     use proptest::prelude::*;
 
     fn crypto(offset: usize, bytes: &[u8]) -> Vec<u8> {

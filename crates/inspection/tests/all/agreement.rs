@@ -9,14 +9,14 @@ mod made;
 mod protocols;
 mod variants;
 
-use crate::shared_captures;
 use filter::Type;
-use filters::{decap, json, rules};
+use filters::{decap, json};
+use inspection::rules;
 use protocols::{PROTOCOLS, Protocol, Value};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use testkit::Chain;
+use testkit::{Chain, shared};
 use variants::{Capture, Piece};
 
 /// Values of which record and alert say different things.
@@ -196,11 +196,11 @@ fn records_and_alerts_of_shared_captures_agree() {
     const CAPTURE_BYTES: u64 = 12_000;
     /// Variants are made at about so many packets of a capture.
     const PACKETS: usize = 3;
-    let Some(shared) = shared_captures::folder() else { return };
+    let Some(shared) = shared::whole() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut differing = Differing::new();
     let rules: Vec<_> = PROTOCOLS.iter().map(|protocol| (protocol, write_rules(protocol, folder.path()))).collect();
-    for file in shared_captures::sorted(&shared.join("captures")) {
+    for file in shared::sorted(&shared.join("captures")) {
         if file.metadata().unwrap().len() > CAPTURE_BYTES {
             continue;
         }

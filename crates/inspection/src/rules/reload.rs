@@ -137,8 +137,8 @@ fn stamp(path: &str) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::origin::Origins;
-    use crate::tcp::urgent::Urgent;
+    use filters::parts::origin::Origins;
+    use filters::tcp::urgent::Urgent;
     use testkit::Chain;
 
     /// A filter whose watching thread ended early.

@@ -3,7 +3,7 @@
 
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
-use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
+use filters::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use protocols::carry::Carried;
 use protocols::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
 use protocols::tls::opening::{Heard, Opening};

@@ -1,7 +1,7 @@
 //! Parses a mail or a form (RFC 5322, RFC 2045, RFC 2046, RFC 7578) into header fields and decoded files. Bytes may
 //! arrive in pieces of any length. Nested parts and nested mails are parsed too.
 
-pub(super) use crate::parts::parameter::parameter;
+pub(super) use filters::parts::parameter::parameter;
 
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;

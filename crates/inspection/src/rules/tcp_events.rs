@@ -3,7 +3,7 @@
 //! about segments.
 
 use super::decode::Events;
-use crate::tcp::segment::Segment;
+use filters::tcp::segment::Segment;
 use packet::tcp::is_after;
 
 /// Most different SYNs, and answers to them, before a flood event.
@@ -493,7 +493,7 @@ fn is_signed(mut options: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::segment::{Checksum, Stamp};
+    use filters::tcp::segment::{Checksum, Stamp};
     use packet::Flow;
     use packet::encapsulation::Vlans;
     use packet::tcp::Flags;

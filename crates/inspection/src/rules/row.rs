@@ -6,11 +6,11 @@ mod tests;
 
 use super::connection::Connection;
 use super::frame::Parsed;
-use crate::eve::schema::{DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
-use crate::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
 use base64::Engine as _;
 use filter::prelude::*;
 use filter::record::list_push;
+use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filters::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
 use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::tunnel::Kind as Tunnel;

@@ -13,20 +13,20 @@ mod reset;
 #[cfg(test)]
 mod tests;
 
-use crate::decap::{self, Decap, Fate, Outer};
-use crate::parts::origin::{self, Origins};
-use crate::parts::select::Links;
 use crate::rules::inspector::{FragmentEvent, Inspector, Met, SPLIT};
 use crate::rules::midstream::{MIDSTREAM, Midstream};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
-use crate::tcp::URGENT;
-use crate::tcp::assembler::Settings;
-use crate::tcp::refusal::Checksums;
-use crate::tcp::urgent::Urgent;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
+use filters::decap::{self, Decap, Fate, Outer};
+use filters::parts::origin::{self, Origins};
+use filters::parts::select::Links;
+use filters::tcp::URGENT;
+use filters::tcp::assembler::Settings;
+use filters::tcp::refusal::Checksums;
+use filters::tcp::urgent::Urgent;
 use packet::link::LinkType;
 use reset::Resets;
 use std::sync::Arc;

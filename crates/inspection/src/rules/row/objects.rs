@@ -1,11 +1,5 @@
 //! The objects of an alert record that describe the transaction, as in the events of `eve`.
 
-use crate::dhcp::{self, Dhcp};
-use crate::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
-use crate::eve::events;
-use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
-use crate::parts::eve::NAME;
-use crate::parts::heard::escaped;
 use crate::rules::exchanges::Buffers;
 use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
@@ -13,6 +7,12 @@ use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
+use filters::dhcp::{self, Dhcp};
+use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
+use filters::eve::events;
+use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filters::parts::eve::NAME;
+use filters::parts::heard::escaped;
 use protocols::conversation::{About, Fact as _, Kind, Side};
 use protocols::quic::VERSION_2;
 use protocols::x509::Certificate;
@@ -211,7 +211,7 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
         App::Llmnr => llmnr(row, one),
         App::Dhcp => {
             if let Ok(packet) = packet::dhcp::Packet::new_checked(&one.message) {
-                let mut record = Dhcp::new();
+                let mut record = Dhcp::default();
                 record.put(&packet);
                 copy(row, "dhcp", &DHCP, &dhcp::SCHEMA, record.row.row());
             }
@@ -433,7 +433,7 @@ fn email(row: &mut RowWriter, one: &Transaction) {
 
 /// Converts a DNS message to the event that `eve` would write.
 fn dns_event(message: &[u8]) -> RowWriter {
-    let (mut record, mut event) = (MessageRow::new(), RowWriter::new(&DNS));
+    let (mut record, mut event) = (MessageRow::default(), RowWriter::new(&DNS));
     record.put(message);
     if let Some(row) = Row::new(&DNS_RECORD, record.row().row()) {
         events::common(&mut event, &DNS, &row);

@@ -1,15 +1,15 @@
 //! Evasions: bytes that pass before inspection, and bytes that are forgotten after they passed.
 
 use super::*;
-use crate::parts::origin::Origins;
 use crate::rules::inspector::{Inspector, UNREAD};
 use crate::rules::row;
-use crate::tcp::assembler::Settings;
 use ::rules::RuleSet;
 use ::rules::engine::Verdict;
 use base::limits::{DECAP_PACKETS, RULES_FILES, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::prelude::*;
+use filters::parts::origin::Origins;
+use filters::tcp::assembler::Settings;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use testkit::packets::{flag, ipv4, tcp, udp};

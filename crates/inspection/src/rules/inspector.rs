@@ -9,17 +9,17 @@ use super::http::HttpShared;
 use super::midstream::Midstream;
 use super::row::{self, Alert, SCHEMA, Seen};
 use super::transfers::Transfers;
-use crate::decap::{self, Decap, Fate};
+use filters::decap::{self, Decap, Fate};
 
-use crate::parts::flow_table::{FlowTable, Slot, Way};
-use crate::parts::origin::{Origin, Origins, facts_of};
-use crate::parts::transport::Refusal;
-use crate::tcp::assembler::{Assembler, Settings};
-use crate::tcp::refusal::Checksums;
-use crate::tcp::segment::Segment;
-use crate::tcp::urgent::Urgent;
 use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
+use filters::parts::flow_table::{FlowTable, Slot, Way};
+use filters::parts::origin::{Origin, Origins, facts_of};
+use filters::parts::transport::Refusal;
+use filters::tcp::assembler::{Assembler, Settings};
+use filters::tcp::refusal::Checksums;
+use filters::tcp::segment::Segment;
+use filters::tcp::urgent::Urgent;
 use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::frame::protocol;
@@ -123,7 +123,7 @@ impl Inspector {
             engine,
             assembler: Assembler::new(settings),
             origins,
-            flows: FlowTable::new(),
+            flows: FlowTable::default(),
             tunnelled: HashMap::new(),
             by_number: Vec::new(),
             begun: 0,
@@ -488,7 +488,7 @@ impl Inspector {
             }
             self.forget(slot, cx);
         }
-        while self.flows.len() >= RULES_FLOWS
+        while self.flows.count() >= RULES_FLOWS
             && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules evicted", 1);

@@ -1,13 +1,13 @@
 //! Resets to the ends of a stopped TCP connection. They are built from the stopped frame, and the bridge's devices
 //! send them after the earlier frames that passed.
 
-use crate::parts::edit;
-use crate::parts::received;
-use crate::parts::sending::{self, Patience};
 use base::limits::BATCH_BLOCKS;
 use driver::Transmit;
 use driver::af_packet::{Sender, SenderOptions};
 use filter::prelude::*;
+use filters::parts::edit;
+use filters::parts::received;
+use filters::parts::sending::{self, Patience};
 use packet::frame;
 use packet::link::LinkType;
 use packet::tcp;

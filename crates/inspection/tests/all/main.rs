@@ -1,0 +1,3 @@
+//! What alerts say, beside what the records of filters say.
+
+mod agreement;
