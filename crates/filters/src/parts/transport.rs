@@ -32,9 +32,12 @@ impl From<Malformed> for Refusal {
 
 /// A transport header in a complete frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
+pub struct Located {
+    /// The sender.
     pub source: IpAddr,
+    /// The receiver.
     pub target: IpAddr,
+    /// The VLANs.
     pub vlans: Vlans,
     /// Offset of the header in the frame.
     pub offset: u32,
@@ -45,6 +48,18 @@ pub(crate) struct Located {
 }
 
 impl Located {
+    /// The transport header of a parsed frame.
+    pub fn of(frame: &frame::Frame) -> Located {
+        Located {
+            source: frame.source,
+            target: frame.target,
+            vlans: frame.vlans(),
+            offset: frame.transport_offset,
+            end: frame.payload_end,
+            wire_len: frame.payload_wire_len,
+        }
+    }
+
     /// The captured bytes from the header on.
     #[inline(always)]
     pub fn bytes<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
@@ -86,14 +101,7 @@ pub(crate) fn locate(link: LinkType, bytes: &[u8], wire_len: u32, wanted: u8) ->
 fn locate_slowly(link: LinkType, bytes: &[u8], wire_len: u32, wanted: u8) -> Result<Located, Refusal> {
     let frame = frame::parse(link, bytes, wire_len)?;
     match frame.fragment {
-        None if frame.protocol == wanted => Ok(Located {
-            source: frame.source,
-            target: frame.target,
-            vlans: frame.vlans(),
-            offset: frame.transport_offset,
-            end: frame.payload_end,
-            wire_len: frame.payload_wire_len,
-        }),
+        None if frame.protocol == wanted => Ok(Located::of(&frame)),
         Some(fragment) if frame.protocol == wanted || fragment.protocol == wanted => Err(Refusal::Dropped("fragment")),
         _ => Err(tunnel::not_opened(&frame, bytes).map_or(Refusal::Other, |why| Refusal::Tunnel(why.reason()))),
     }

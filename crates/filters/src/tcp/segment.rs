@@ -3,7 +3,7 @@
 
 use crate::parts::client;
 use crate::parts::origin::{Origin, Origins};
-use crate::parts::transport::{Refusal, locate};
+use crate::parts::transport::{Located, Refusal, locate};
 use filter::prelude::*;
 use packet::encapsulation::Vlans;
 use packet::flow::Flow;
@@ -78,12 +78,18 @@ impl Segment {
     #[inline(always)]
     pub fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
         let located = locate(origin.link, bytes, frame_wire, protocol::TCP)?;
+        let packet = tcp::Packet::new_checked(located.bytes(bytes), located.wire_len)?;
+        Ok(Segment::of(&located, &packet, origins.scope(origin, located.vlans), bytes, frame_wire))
+    }
+
+    /// The segment `packet` in a frame, at `located`.
+    #[inline(always)]
+    pub fn of(located: &Located, packet: &tcp::Packet<'_>, scope: u64, bytes: &[u8], frame_wire: u32) -> Segment {
         let header = located.bytes(bytes);
-        let packet = tcp::Packet::new_checked(header, located.wire_len)?;
         let offset = located.offset + packet.header_len();
         let len = packet.payload().len() as u32;
         let flags = packet.flags();
-        Ok(Segment {
+        Segment {
             flow: Flow {
                 source: located.source,
                 target: located.target,
@@ -91,22 +97,22 @@ impl Segment {
                 target_port: packet.target_port(),
                 protocol: protocol::TCP,
             },
-            scope: origins.scope(origin, located.vlans),
+            scope,
             vlans: located.vlans,
             sequence: packet.sequence_number(),
             acknowledgment: packet.acknowledgment_number(),
             flags,
             window: packet.window(),
             urgent: packet.urgent_pointer(),
-            stamp: stamp_of(&packet, header),
-            shift: if flags.syn() { shift_of(&packet) } else { None },
+            stamp: stamp_of(packet, header),
+            shift: if flags.syn() { shift_of(packet) } else { None },
             checksum: Checksum::Unknown,
             header: located.offset,
             offset,
             len,
             // At most what the frame had on the wire, whatever the IP header says.
             span: packet.payload_wire_len().min(frame_wire.saturating_sub(offset)).max(len),
-        })
+        }
     }
 
     /// Verifies the checksum over all bytes; `bytes` are the frame. A sender that leaves the checksum to its device

@@ -1,6 +1,8 @@
 //! A parsed frame: the positions of its headers, and its anomalies.
 
 use super::decode;
+use filters::parts::transport::Located;
+use filters::tcp::segment::Segment;
 use packet::encapsulation::Vlans;
 use packet::frame::{self, protocol};
 use packet::link::LinkType;
@@ -23,6 +25,8 @@ pub(super) struct Parsed {
     payload: Range<usize>,
     payload_len: u32,
     tcp: Option<TcpHeader>,
+    /// The segment, or why it is none; `None`: the frame has another protocol. Its flow has no scope yet.
+    pub segment: Option<Result<Segment, &'static str>>,
     icmp: Option<IcmpHeader>,
     /// IGMP version and type; version 0 is RGMP.
     pub igmp: Option<(u8, u8)>,
@@ -97,6 +101,7 @@ impl Parsed {
                             _ => {}
                         }
                     }
+                    self.segment = Some(Ok(Segment::of(&Located::of(&frame), &packet, 0, bytes, wire)));
                     self.tcp = Some(TcpHeader {
                         sequence: packet.sequence_number(),
                         acknowledgment: packet.acknowledgment_number(),
@@ -106,7 +111,10 @@ impl Parsed {
                         scale,
                     });
                 }
-                Err(why) => self.events.extend(event_of(why)),
+                Err(why) => {
+                    self.segment = Some(Err(why.reason()));
+                    self.events.extend(event_of(why));
+                }
             },
             protocol::UDP => match frame.udp(bytes) {
                 Ok(packet) => {

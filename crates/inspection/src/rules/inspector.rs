@@ -15,7 +15,6 @@ use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
 use filters::parts::flow_table::{FlowTable, Slot, Way};
 use filters::parts::origin::{Origin, Origins, facts_of};
-use filters::parts::transport::Refusal;
 use filters::tcp::assembler::{Assembler, Settings};
 use filters::tcp::refusal::Checksums;
 use filters::tcp::segment::Segment;
@@ -233,7 +232,7 @@ impl Inspector {
         let mut slot = None;
         if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
             if flow.protocol == protocol::TCP {
-                (slot, in_stream) = self.segment(&flow, scope, frame, origin, cx);
+                (slot, in_stream) = self.segment(parsed, &flow, scope, frame, cx);
             } else {
                 slot = Some(self.find_or_begin(flow, scope, frame.time, cx).0);
             }
@@ -324,25 +323,23 @@ impl Inspector {
     /// the payload is part of a stream.
     fn segment(
         &mut self,
+        parsed: &Parsed,
         flow: &Flow,
         scope: u64,
         frame: &Descriptor,
-        origin: Origin,
         cx: &mut Context<'_>,
     ) -> (Option<Slot>, bool) {
-        let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
-            Ok(mut segment) => {
-                self.assembler.check(&mut segment, frame, cx.rings.bytes(frame));
-                segment.scope = scope;
-                segment
-            }
-            Err(Refusal::Dropped(reason)) => {
+        let mut segment = match parsed.segment {
+            Some(Ok(segment)) => segment,
+            Some(Err(reason)) => {
                 self.met.refused = Some(reason);
                 cx.count(reason, 1);
                 return (None, false);
             }
-            Err(_) => return (None, false),
+            None => return (None, false),
         };
+        self.assembler.check(&mut segment, frame, cx.rings.bytes(frame));
+        segment.scope = scope;
         if self.midstream != Midstream::Read
             && let Some(slot) = self.joined_midway(&segment, scope, frame, cx)
         {
