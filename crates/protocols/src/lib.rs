@@ -6,8 +6,8 @@
 //!   SIP are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
 //!   grammars, and filters and rules read them themselves.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
-//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
-//!   certificates, in the encoding [`der`].
+//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by their
+//!   TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
 //! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
 //! - Lines of text: [`smtp`], [`ftp`], and [`reply`] and [`text_lines`] for both. [`carry`] counts what is kept.
 //!
@@ -30,6 +30,7 @@ pub mod hpack;
 pub mod http;
 pub mod http2;
 pub mod ike;
+pub mod mime;
 pub mod mqtt;
 pub mod ntp;
 pub mod probe;

@@ -2,11 +2,11 @@
 
 use super::exit::Exit;
 use crate::parts::eve::{begin_row, eve_fields};
-use crate::parts::parameter::parameter;
 use filter::prelude::*;
 use protocols::http::asked::Question;
 use protocols::http::head::{Head, media_type};
 use protocols::http::start::StartLine;
+use protocols::mime::parameter;
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "http",

@@ -28,7 +28,6 @@ pub(crate) mod on_wire;
 pub mod origin;
 pub(crate) mod outlet;
 pub(crate) mod pace;
-pub mod parameter;
 pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod printable;
