@@ -306,6 +306,9 @@ pub const TEXT_BUFFERED_BYTES: usize = 64 << 20;
 /// Recipients of one mail that its record lists.
 pub const SMTP_RECEIVERS: usize = 100;
 
+/// Files of one mail that are given.
+pub const SMTP_PARTS: usize = 1000;
+
 /// Commands of one FTP connection that wait for their reply; records of further ones have no reply.
 pub const FTP_COMMANDS: usize = 64;
 

@@ -40,6 +40,19 @@ impl Carried {
         part.drain(..used);
     }
 
+    /// Counts `bytes` of something that keeps them itself, in place of those counted before; `false`: the limit of all
+    /// streams is reached, and nothing changes.
+    #[must_use]
+    pub fn recount(&self, counted: &mut usize, bytes: usize) -> bool {
+        let others = self.bytes() - *counted;
+        let has_room = bytes <= *counted || bytes <= self.limit - others;
+        if has_room {
+            self.bytes.set(others + bytes);
+            *counted = bytes;
+        }
+        has_room
+    }
+
     /// Frees the part of one stream.
     pub fn clear(&self, part: &mut Vec<u8>) {
         self.bytes.set(self.bytes() - part.len());

@@ -6,6 +6,7 @@
 //!
 //! Memory is charged to a [`Carried`](crate::carry::Carried) before it is kept, and every limit is a constant.
 
+use crate::mime::Found;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -92,6 +93,8 @@ pub struct Wants {
     /// Bodies at once. The conversation takes back those that the peer refuses ([`Ear::retract`]). Without it, a body waits for the
     /// reply that decides.
     pub at_once: bool,
+    /// The files in mails ([`Ear::part`]).
+    pub parts: bool,
 }
 
 /// What a fact is called, by the client and by the server; empty: this side does not say it.
@@ -125,6 +128,11 @@ pub trait Fact: Copy + Debug + 'static {
 
     /// Its place in `ALL`.
     fn number(self) -> usize;
+
+    /// What it is called.
+    fn about(self) -> &'static About {
+        &Self::ALL[self.number()]
+    }
 }
 
 /// Hears a conversation.
@@ -151,6 +159,9 @@ pub trait Ear<F> {
 
     /// A piece of the body.
     fn body(&mut self, _id: Id, _piece: Body<'_>) {}
+
+    /// Something of a file in the body, if it wants parts.
+    fn part(&mut self, _id: Id, _found: &Found<'_>) {}
 
     /// The peer refused the body, and no byte of it counts.
     fn retract(&mut self, _id: Id) {}
@@ -203,6 +214,10 @@ pub(crate) mod heard {
                 Body::Kept(bytes, time) => format!("kept {} of {time}", String::from_utf8_lossy(bytes)),
                 Body::Missing(count) => format!("missing {count}"),
             });
+        }
+
+        fn part(&mut self, _id: Id, found: &Found<'_>) {
+            self.said.push(format!("{found:?}"));
         }
 
         fn retract(&mut self, _id: Id) {

@@ -7,6 +7,7 @@ mod tests;
 
 pub use parameter::parameter;
 
+use crate::conversation::How;
 use base::limits::RULES_BODY_BYTES;
 use base64::Engine as _;
 
@@ -25,6 +26,13 @@ const HEAD_BYTES: usize = 256 << 10;
 /// Memory of a field besides its bytes.
 const FIELD_BYTES: usize = 64;
 
+/// Most bytes of a media type (RFC 6838, 4.2).
+const KIND_BYTES: usize = 255;
+
+/// Most bytes that a parser keeps: lines and names of each nested mail, and the starts of those with names.
+pub const KEPT_BYTES: usize =
+    (DEPTH as usize + 1) * (BOUNDARIES + 8) * LINE_BYTES + DEPTH as usize * 2 * RULES_BODY_BYTES;
+
 /// A result of the parser.
 #[derive(Debug)]
 pub enum Found<'a> {
@@ -32,14 +40,21 @@ pub enum Found<'a> {
     Field(&'a [u8], &'a [u8]),
     /// The outermost head has more fields than are reported. Reported once.
     More,
-    /// The outermost head has ended.
-    Head,
-    /// A file begins; `None`: it has no name.
-    File(Option<&'a [u8]>),
+    /// The outermost head has ended, with the name of the mail itself.
+    Head(Option<&'a [u8]>),
+    /// A file begins.
+    File {
+        /// Its name.
+        name: Option<&'a [u8]>,
+        /// Its media type, without parameters; empty: its head names none.
+        kind: &'a [u8],
+    },
     /// Bytes of the file.
     Data(&'a [u8]),
+    /// So many bytes of the file, as it was sent, are missing here.
+    Missing(u32),
     /// The file ends.
-    End,
+    End(How),
 }
 
 type See<'a> = &'a mut dyn FnMut(Found<'_>);
@@ -60,6 +75,8 @@ pub struct Mime {
     line: Vec<u8>,
     /// In a body: the next byte begins a line.
     at_start: bool,
+    /// The start of the current line is missing.
+    is_torn: bool,
     /// The previous line end. It belongs to the boundary if one follows.
     end: &'static [u8],
     boundaries: Vec<Vec<u8>>,
@@ -73,6 +90,7 @@ struct Part {
     coding: Coding,
     is_file: bool,
     name: Option<Vec<u8>>,
+    kind: Vec<u8>,
     /// Bytes of the file were reported.
     is_open: bool,
     /// The parser of a part that is a mail.
@@ -81,6 +99,8 @@ struct Part {
     nested: Option<Vec<u8>>,
     /// The start of a named mail, up to the inspection limit. A mail without files counts as a file itself.
     raw: Vec<u8>,
+    /// More of it came.
+    is_raw_cut: bool,
     has_files: bool,
     /// A mail must not be encoded (RFC 2046, 5.2.1). If the head says it is, the first line decides.
     is_doubtful: bool,
@@ -113,6 +133,10 @@ impl Mime {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let is_whole = piece.ends_with(b"\n");
             if !self.in_body {
+                if self.is_torn {
+                    self.is_torn = !is_whole;
+                    continue;
+                }
                 let room = LINE_BYTES - self.line.len().min(LINE_BYTES);
                 self.line.extend_from_slice(&piece[..piece.len().min(room)]);
                 if is_whole {
@@ -138,8 +162,29 @@ impl Mime {
         }
     }
 
+    /// `missing` bytes are missing here. A field or a coded line with a gap in it does not count.
+    pub fn gap(&mut self, missing: u32, see: See<'_>) {
+        let line = std::mem::take(&mut self.line);
+        if self.in_body {
+            self.body(&line, see);
+            let end = std::mem::take(&mut self.end);
+            self.part.decode(end, see);
+        } else if line.first().is_some_and(|first| !matches!(first, b' ' | b'\t')) {
+            // The field before this line is whole.
+            self.end_field(see);
+        }
+        self.field.clear();
+        (self.is_torn, self.at_start) = (true, true);
+        self.part.gap(missing, see);
+    }
+
     /// Nothing more comes.
     pub fn end(&mut self, see: See<'_>) {
+        self.cut(How::Complete, see);
+    }
+
+    /// Nothing more comes, and the mail ended so.
+    pub fn cut(&mut self, how: How, see: See<'_>) {
         let line = std::mem::take(&mut self.line);
         if !self.in_body {
             self.head_line(&line, see);
@@ -149,12 +194,14 @@ impl Mime {
         }
         let end = std::mem::take(&mut self.end);
         self.part.decode(end, see);
-        self.end_part(see);
+        self.end_part(how, see);
     }
 
     /// Bytes that are kept, of this mail and those within it.
     pub fn kept_bytes(&self) -> usize {
-        let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
+        let lists = [&self.field, &self.line, &self.part.kind, &self.part.waiting, &self.part.raw]
+            .into_iter()
+            .chain(&self.boundaries);
         let lists = lists.chain(&self.part.name).chain(&self.part.nested);
         lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
     }
@@ -167,26 +214,26 @@ impl Mime {
         let Some((at, known)) = known.max_by_key(|(_, known)| known.len()) else { return false };
         let is_last = name[known.len()..].starts_with(b"--");
         self.boundaries.truncate(if is_last { at } else { at + 1 });
-        self.end = b"";
-        self.end_part(see);
+        (self.end, self.is_torn) = (b"", false);
+        self.end_part(How::Complete, see);
         (self.in_body, self.at_start) = (is_last, true);
         true
     }
 
-    fn end_part(&mut self, see: See<'_>) {
+    fn end_part(&mut self, how: How, see: See<'_>) {
         let mut part = std::mem::take(&mut self.part);
         if part.coding == Coding::Base64 {
             part.base64(b"=", see);
         }
         if let Some(mut mail) = part.mail.take() {
-            mail.end(&mut part.noting(see));
+            mail.cut(how, &mut part.noting(see));
             part.is_file = part.name.is_some() && !part.has_files;
         }
         if part.is_file {
             // A file may be empty.
             let raw = std::mem::take(&mut part.raw);
             part.give_file(&raw, see);
-            see(Found::End);
+            see(Found::End(if part.is_raw_cut { How::Cut } else { how }));
         }
     }
 
@@ -206,7 +253,7 @@ impl Mime {
         }
         (self.in_body, self.at_start) = (true, true);
         if !std::mem::replace(&mut self.is_begun, true) && self.depth == 0 {
-            see(Found::Head);
+            see(Found::Head(self.part.name.as_deref()));
         }
         let part = &mut self.part;
         // A file may look like parts.
@@ -237,6 +284,7 @@ impl Mime {
                 if is_mail && self.depth < DEPTH && !self.is_plain {
                     part.mail = Some(Box::new(Mime { depth: self.depth + 1, ..Mime::default() }));
                 }
+                part.kind = kind[..kind.len().min(KIND_BYTES)].to_vec();
                 let boundary = parameter(value, b"boundary").filter(|boundary| !boundary.is_empty());
                 if let Some(boundary) = boundary.filter(|_| self.boundaries.len() < BOUNDARIES) {
                     match self.is_plain {
@@ -260,6 +308,12 @@ impl Mime {
 
     /// Handles bytes of a body, at most one line.
     fn body(&mut self, mut bytes: &[u8], see: See<'_>) {
+        if self.is_torn && !bytes.is_empty() {
+            self.is_torn = !bytes.ends_with(b"\n") && self.part.coding != Coding::None;
+            if self.part.coding != Coding::None {
+                return;
+            }
+        }
         if std::mem::take(&mut self.part.is_doubtful) && bytes.contains(&b':') {
             self.part.coding = Coding::None;
         }
@@ -299,6 +353,19 @@ impl Part {
         }
     }
 
+    /// Coded bytes go on behind the line in which others are missing.
+    fn gap(&mut self, missing: u32, see: See<'_>) {
+        self.waiting.clear();
+        if let Some(mut mail) = self.mail.take() {
+            self.is_raw_cut = self.name.is_some();
+            mail.gap(missing, &mut self.noting(see));
+            self.mail = Some(mail);
+        } else if self.is_file {
+            self.give_file(b"", see);
+            see(Found::Missing(missing));
+        }
+    }
+
     fn give(&mut self, bytes: &[u8], see: See<'_>) {
         if bytes.is_empty() {
             return;
@@ -306,6 +373,7 @@ impl Part {
         let Some(mut mail) = self.mail.take() else { return self.give_file(bytes, see) };
         if self.name.is_some() {
             let room = RULES_BODY_BYTES - self.raw.len();
+            self.is_raw_cut |= bytes.len() > room;
             self.raw.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
         mail.feed(bytes, &mut self.noting(see));
@@ -314,7 +382,7 @@ impl Part {
 
     fn give_file(&mut self, bytes: &[u8], see: See<'_>) {
         if !std::mem::replace(&mut self.is_open, true) {
-            see(Found::File(self.name.as_deref()));
+            see(Found::File { name: self.name.as_deref(), kind: &self.kind });
         }
         see(Found::Data(bytes));
     }
@@ -322,7 +390,7 @@ impl Part {
     /// Notes whether the mail contains files.
     fn noting<'a>(&'a mut self, see: See<'a>) -> impl FnMut(Found<'_>) + use<'a> {
         |found| {
-            self.has_files |= matches!(found, Found::File(_));
+            self.has_files |= matches!(found, Found::File { .. });
             see(found);
         }
     }

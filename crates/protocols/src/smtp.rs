@@ -1,8 +1,9 @@
-//! SMTP (RFC 5321): what a client's lines say, and mails with their senders and receivers. The contents of mails are not read.
+//! SMTP (RFC 5321): what a client's lines say, and mails with their senders, receivers and heads.
 
 mod asked;
 mod conversation;
 mod dots;
+mod mail;
 
 pub use asked::HELD_BYTES;
 pub use conversation::{Conversation, KEPT_BYTES, NOT_WAITED};
@@ -18,6 +19,22 @@ pub enum Fact {
     MailFrom,
     /// One of the receivers.
     RcptTo,
+    /// Fields of the mail's head: whom it is from,
+    From,
+    /// whom it is to,
+    To,
+    /// who has a copy,
+    Cc,
+    /// its subject,
+    Subject,
+    /// when it was written,
+    Date,
+    /// its name,
+    MessageId,
+    /// and the program that wrote it.
+    XMailer,
+    /// The name of a mail that is a file.
+    Attachment,
 }
 
 impl crate::conversation::Fact for Fact {
@@ -25,6 +42,14 @@ impl crate::conversation::Fact for Fact {
         About { field: ["smtp.helo", ""], buffer: ["smtp.helo", ""], kind: Kind::Text },
         About { field: ["smtp.mail_from", ""], buffer: ["smtp.mail_from", ""], kind: Kind::Text },
         About { field: ["smtp.rcpt_to", ""], buffer: ["smtp.rcpt_to", ""], kind: Kind::Item },
+        About { field: ["email.from", ""], buffer: ["email.from", ""], kind: Kind::Text },
+        About { field: ["", ""], buffer: ["email.to", ""], kind: Kind::Text },
+        About { field: ["", ""], buffer: ["email.cc", ""], kind: Kind::Text },
+        About { field: ["email.subject", ""], buffer: ["email.subject", ""], kind: Kind::Text },
+        About { field: ["email.date", ""], buffer: ["email.date", ""], kind: Kind::Text },
+        About { field: ["email.message_id", ""], buffer: ["email.message_id", ""], kind: Kind::Text },
+        About { field: ["email.x_mailer", ""], buffer: ["email.x_mailer", ""], kind: Kind::Text },
+        About { field: ["email.attachment", ""], buffer: [""; 2], kind: Kind::Item },
     ];
 
     fn number(self) -> usize {

@@ -193,13 +193,15 @@ impl Meta {
 }
 
 /// Fields of a message's metadata that the index has, with their names there.
-const META_FIELDS: [(&str, &str); 6] = [
+const META_FIELDS: [(&str, &str); 8] = [
     ("http_method", "method"),
     ("hostname", "host"),
     ("url", "uri"),
     ("status", "status"),
     ("http_content_type", "content_type"),
     ("content_encoding", "content_encoding"),
+    ("filename", "filename"),
+    ("content_type", "content_type"),
 ];
 
 /// Places of the direction and of [`META_FIELDS`] in a schema.
@@ -242,7 +244,7 @@ impl MetaFields {
         let Some((schema, (direction, places))) = schema_id(bytes).and_then(|id| self.places(id)) else { return };
         let Some(row) = Row::new(schema, bytes) else { return };
         title.kind = schema.name;
-        title.extension = "body";
+        title.extension = if schema.name == "smtp" { "eml" } else { "body" };
         title.direction = match direction.and_then(|place| row.get(place)) {
             Some(FieldValue::Text(b"request")) => "request",
             Some(FieldValue::Text(b"response")) => "response",
@@ -257,7 +259,7 @@ impl MetaFields {
             let value_begin = self.fields.len();
             match value {
                 Some(FieldValue::Text(text)) => {
-                    if *field == "http_content_type" {
+                    if matches!(*field, "http_content_type" | "content_type") {
                         title.extension = extension(text);
                     }
                     append_text(&mut self.fields, text, counters);
@@ -290,7 +292,7 @@ impl MetaFields {
 
 /// The file name's ending for a content type. Empty: the type is unknown.
 fn extension(content_type: &[u8]) -> &'static str {
-    const KNOWN: [(&str, &str); 38] = [
+    const KNOWN: [(&str, &str); 39] = [
         ("text/html", "html"),
         ("text/plain", "txt"),
         ("text/css", "css"),
@@ -327,6 +329,7 @@ fn extension(content_type: &[u8]) -> &'static str {
         ("font/woff", "woff"),
         ("font/woff2", "woff2"),
         ("audio/mpeg", "mp3"),
+        ("message/rfc822", "eml"),
         ("video/mp4", "mp4"),
         ("video/webm", "webm"),
     ];

@@ -43,6 +43,11 @@ impl<F: Fact> Facts<F> {
 
     /// Writes the facts into a row.
     pub(crate) fn write(&self, row: &mut RowWriter) {
+        self.write_if(|_| true, row);
+    }
+
+    /// Writes the facts that are wanted into a row.
+    pub(crate) fn write_if(&self, is_wanted: impl Fn(F) -> bool, row: &mut RowWriter) {
         let mut from = 0;
         let mut items: Vec<(&str, Vec<u8>)> = Vec::new();
         let mut item = RowWriter::new(&NAME);
@@ -50,6 +55,9 @@ impl<F: Fact> Facts<F> {
             let value = &self.bytes[std::mem::replace(&mut from, end)..end];
             let about = &F::ALL[fact.number()];
             let field = about.field[side.index()];
+            if !is_wanted(fact) {
+                continue;
+            }
             match about.kind {
                 Kind::Text => _ = row.text(field, value),
                 Kind::Name => _ = row.text(field, escaped(value)),

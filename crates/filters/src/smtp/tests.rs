@@ -258,3 +258,70 @@ proptest! {
         prop_assert!(lines.len() <= 400);
     }
 }
+
+/// A mail with a file in each coding, and one within a nested mail.
+const FILES: &str = "From: a@b\r\nSubject: two\r\n files\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n\r\ntext\r\n\
+    --x\r\nContent-Type: application/pdf; name=a.pdf\r\nContent-Transfer-Encoding: base64\r\n\r\naGFs\r\nbG8=\r\n\
+    --x\r\nContent-Type: message/rfc822\r\n\r\nSubject: inner\r\nContent-Disposition: attachment; filename=\"b.txt\"\r\n\
+    Content-Transfer-Encoding: quoted-printable\r\n\r\na=3Db\r\n--x--\r\n";
+
+fn with_mail(mail: Vec<Piece>) -> Vec<Piece> {
+    let start = [
+        piece(0, HELLO),
+        piece(1, b"250 mx\r\n"),
+        piece(0, b"MAIL FROM:<a@b>\r\nDATA\r\n"),
+        piece(1, b"250 x\r\n354 go\r\n"),
+    ];
+    start.into_iter().chain(mail).collect()
+}
+
+fn files_of(pieces: Vec<Piece>) -> (Vec<Vec<u8>>, Vec<Value>) {
+    let chain = || {
+        let chain = Chain::pieces(Type::Bytes, None, pieces.clone()).streams(&[facts(4000, 6, 0)]);
+        chain.then(&KIND, &[("parts", "yes")])
+    };
+    let lines = chain().then(&json::KIND, &[]).run().stdout;
+    (bodies(&chain().run()), lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+#[test]
+fn files_in_mails() {
+    for size in [1, 3, 40, 1000] {
+        let mail = [FILES.as_bytes(), b".\r\n"].concat();
+        let (bodies, records) = files_of(with_mail(mail.chunks(size).map(|bytes| piece(0, bytes)).collect()));
+        assert_eq!(bodies, [b"hallo", &b"a=b"[..]], "by {size}");
+        let said = |at: usize, object: &str, field: &str| records[at][object][field].as_str().unwrap_or("").to_string();
+        for (at, [name, kind]) in [["a.pdf", "application/pdf"], ["b.txt", ""]].into_iter().enumerate() {
+            assert_eq!([said(at, "smtp", "filename"), said(at, "smtp", "content_type")], [name, kind]);
+            assert_eq!([said(at, "email", "subject"), said(at, "email", "from")], ["two files", "a@b"]);
+            assert_eq!([said(at, "smtp", "mail_from"), said(at, "smtp", "state")], ["<a@b>", "complete"]);
+        }
+    }
+}
+
+#[test]
+fn a_gap_in_a_file_of_a_mail_is_marked() {
+    let (first, second) = FILES.split_once("aGFs\r\n").unwrap();
+    let check = |first: &str, gap: u32, second: &str, expected: &[u8], state: &str| {
+        let pieces = [piece(0, first.as_bytes()), block(0, Flags::GAP_BEFORE, second.as_bytes(), gap)];
+        let (bodies, records) = files_of(with_mail(pieces.to_vec()));
+        assert_eq!((bodies[0].as_slice(), records[0]["smtp"]["state"].as_str()), (expected, Some(state)));
+    };
+    // Base64 goes on at the next line.
+    check(first, 2, &format!("Fs\r\n{second}.\r\n"), b"lo", "gap");
+    check(first, 6, "", b"", "truncated");
+    // The file of a mail that does not end.
+    check(&format!("{first}aGFs\r\n"), 0, "bG", b"hall", "truncated");
+}
+
+#[test]
+fn only_so_many_files_of_a_mail_are_given() {
+    let file = "--x\r\nContent-Disposition: x; filename=f\r\n\r\nb\r\n";
+    let mail =
+        format!("Content-Type: multipart/mixed; boundary=x\r\n\r\n{}--x--\r\n.\r\n", file.repeat(SMTP_PARTS + 2));
+    let chain =
+        Chain::pieces(Type::Bytes, None, with_mail(vec![piece(0, mail.as_bytes())])).streams(&[facts(4000, 6, 0)]);
+    let outcome = chain.then(&KIND, &[("parts", "yes")]).run();
+    assert_eq!(bodies(&outcome).len(), SMTP_PARTS);
+    assert_eq!(outcome.counters("smtp").events.get("smtp files not given"), 2);
+}

@@ -9,29 +9,15 @@ use rules::names::Buffer;
 /// Adds results to the transaction `id`.
 pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
     match found {
-        Found::Field(name, value) => {
-            let buffer = match *name {
-                b"from" => Buffer::EMAIL_FROM,
-                b"to" => Buffer::EMAIL_TO,
-                b"cc" => Buffer::EMAIL_CC,
-                b"subject" => Buffer::EMAIL_SUBJECT,
-                b"date" => Buffer::EMAIL_DATE,
-                b"message-id" => Buffer::EMAIL_MESSAGE_ID,
-                b"x-mailer" => Buffer::EMAIL_X_MAILER,
-                _ => return,
-            };
-            if let Some(one) = to.get(id) {
-                one.put_copy(buffer, true, value);
-            }
-        }
         Found::More => {
             to.given_up += 1;
             to.unseen = true;
         }
-        Found::File(name) => to.begin_file(id, true, *name),
+        Found::File { name, .. } => to.begin_file(id, true, *name),
         Found::Data(bytes) => to.append_body(id, Buffer::FILE_DATA, true, bytes),
-        Found::Head => to.change(id, true),
-        Found::End => to.end_file(id, true),
+        Found::End(_) => to.end_file(id, true),
+        // The head of a mail is told as facts.
+        Found::Field(..) | Found::Head(_) | Found::Missing(_) => {}
     }
 }
 

@@ -3,40 +3,33 @@
 //! Rules see a mail at once, before the server accepts it.
 
 use super::exchanges::{Buffers, Exchanges};
-use super::mime::{self, Mime};
+use super::mime;
 use super::transactions::Transactions;
 use protocols::carry::Carried;
-use protocols::conversation::{Body, Ear, Fact as _, How, Id, Run, Side, Wants};
+use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Wants};
+use protocols::mime::Found;
 use protocols::smtp::{Conversation, Fact, KEPT_BYTES};
 use rules::names::{App, of_facts};
 
-pub(super) const BUFFERS: Buffers<3> = of_facts(Fact::ALL);
+pub(super) const BUFFERS: Buffers<11> = of_facts(Fact::ALL);
 
 #[derive(Debug)]
 pub(super) struct Stream {
     conversation: Conversation,
     kept: Carried,
-    heard: Heard,
-}
-
-/// What was heard of the current mail.
-#[derive(Debug, Default)]
-struct Heard {
     exchanges: Exchanges,
-    mail: Option<Box<Mime>>,
 }
 
 impl Default for Stream {
     fn default() -> Stream {
-        Stream { conversation: Conversation::known(), kept: Carried::new(KEPT_BYTES), heard: Heard::default() }
+        let exchanges = Exchanges::default();
+        Stream { conversation: Conversation::known(), kept: Carried::new(KEPT_BYTES), exchanges }
     }
 }
 
 /// Puts what it hears into transactions.
 struct Listener<'a> {
-    heard: &'a mut Heard,
-    /// The run that is being read.
-    bytes: &'a [u8],
+    exchanges: &'a mut Exchanges,
     to: &'a mut Transactions,
     /// What is odd about the connection.
     odd: &'a mut Vec<&'static str>,
@@ -44,7 +37,7 @@ struct Listener<'a> {
 
 impl Listener<'_> {
     fn transaction(&mut self, id: Id) -> u64 {
-        let one = self.heard.exchanges.transaction(id.exchange, App::Smtp, self.to);
+        let one = self.exchanges.transaction(id.exchange, App::Smtp, self.to);
         if let Some(one) = self.to.get(one) {
             one.complete[1] = true;
         }
@@ -55,7 +48,7 @@ impl Listener<'_> {
 
 impl Ear<Fact> for Listener<'_> {
     fn wants(&self) -> Wants {
-        Wants { at_once: true, ..Wants::default() }
+        Wants { at_once: true, parts: true, ..Wants::default() }
     }
 
     fn begin(&mut self, id: Id) {
@@ -69,24 +62,10 @@ impl Ear<Fact> for Listener<'_> {
         }
     }
 
-    fn head_done(&mut self, _id: Id) {
-        self.heard.mail.get_or_insert_default();
-    }
-
-    fn body(&mut self, id: Id, piece: Body<'_>) {
-        let bytes = match piece {
-            Body::Range(range) => &self.bytes[range],
-            Body::Kept(bytes, _) => bytes,
-            Body::Missing(_) => return,
-        };
-        let Heard { exchanges, mail } = &mut *self.heard;
-        if let (Some(mail), Some(one)) = (mail, exchanges.find(id.exchange, self.to)) {
-            mail.feed(bytes, &mut |found| mime::put(&found, one, self.to));
+    fn part(&mut self, id: Id, found: &Found<'_>) {
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
+            mime::put(found, one, self.to);
         }
-    }
-
-    fn retract(&mut self, _id: Id) {
-        self.heard.mail = None;
     }
 
     fn odd(&mut self, id: Id, event: &'static str) {
@@ -105,9 +84,7 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn end(&mut self, id: Id, _how: How) {
-        let mail = self.heard.mail.take();
-        if let Some(one) = self.heard.exchanges.find(id.exchange, self.to) {
-            mail.into_iter().for_each(|mut mail| mail.end(&mut |found| mime::put(&found, one, self.to)));
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
             self.to.complete(one, true);
         }
     }
@@ -116,8 +93,8 @@ impl Ear<Fact> for Listener<'_> {
 impl Stream {
     /// Takes bytes of a side; `gap` bytes before them are missing.
     pub fn feed(&mut self, side: Side, run: Run<'_>, gap: u32, to: &mut Transactions, odd: &mut Vec<&'static str>) {
-        let Stream { conversation, kept, heard } = self;
-        let mut ear = Listener { heard, bytes: run.bytes, to, odd };
+        let Stream { conversation, kept, exchanges } = self;
+        let mut ear = Listener { exchanges, to, odd };
         if gap > 0 {
             conversation.gap(side, gap, run.time, kept, &mut ear);
         }
@@ -125,12 +102,12 @@ impl Stream {
     }
 
     pub fn end(&mut self, time: u64, to: &mut Transactions) {
-        let Stream { conversation, kept, heard } = self;
-        conversation.end(time, kept, &mut Listener { heard, bytes: &[], to, odd: &mut Vec::new() });
+        let Stream { conversation, kept, exchanges } = self;
+        conversation.end(time, kept, &mut Listener { exchanges, to, odd: &mut Vec::new() });
     }
 
     pub fn kept_bytes(&self) -> usize {
-        self.kept.bytes() + self.heard.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
+        self.kept.bytes()
     }
 }
 

@@ -9,10 +9,11 @@ fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
         Found::Field(name, value) => {
             found.push(format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
         }
-        Found::File(name) => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
+        Found::File { name, .. } => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
         Found::Data(bytes) => found.last_mut().unwrap().extend(bytes.iter().map(|byte| char::from(*byte))),
         Found::More => found.push("more".to_string()),
-        Found::Head | Found::End => {}
+        Found::Missing(count) => found.last_mut().unwrap().push_str(&format!("<{count}>")),
+        Found::Head(_) | Found::End(_) => {}
     };
     bytes.chunks(size).for_each(|piece| mime.feed(piece, &mut see));
     mime.end(&mut see);
@@ -59,6 +60,35 @@ fn a_head_without_an_end_is_bounded() {
     mime.feed(b"Subject: a\n", &mut |_| {});
     (0..100_000).for_each(|_| mime.feed(b" b\n", &mut |_| {}));
     assert!(mime.kept_bytes() <= 2 * LINE_BYTES, "{}", mime.kept_bytes());
+}
+
+/// Bytes on both sides of a gap are not joined.
+#[test]
+fn gaps() {
+    let read = |first: &str, second: &str| {
+        let (mut mime, mut found) = (Mime::default(), Vec::new());
+        let mut see = |one: Found<'_>| match one {
+            Found::Field(name, _) => found.push(String::from_utf8_lossy(name).into_owned()),
+            Found::Data(bytes) if !bytes.is_empty() => found.push(String::from_utf8_lossy(bytes).into_owned()),
+            Found::Missing(missing) => found.push(missing.to_string()),
+            _ => {}
+        };
+        mime.feed(first.as_bytes(), &mut see);
+        mime.gap(9, &mut see);
+        mime.feed(second.as_bytes(), &mut see);
+        mime.end(&mut see);
+        found.join(" ")
+    };
+    assert_eq!(read("A: x\nB: ", "C: x\nD: y\n\n"), "a d");
+    let head = "Content-Type: x; name=f\n\n";
+    assert_eq!(read(&format!("{head}ab"), "cd\nef"), "content-type ab 9 cd \n ef");
+    // A line that may have been a boundary.
+    assert_eq!(read(&format!("{head}ab\n--c"), "cd"), "content-type ab \n --c 9 cd");
+    let coded = "Content-Transfer-Encoding: base64\nContent-Type: x; name=f\n\n";
+    assert_eq!(read(&format!("{coded}aGFsb"), "aGFs\naGFs\n"), "content-transfer-encoding content-type hal 9 hal");
+    let parts = "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: x; name=f\n\n";
+    let behind = "--b\nContent-Disposition: x; filename=g\n\ng";
+    assert_eq!(read(&format!("{parts}f"), behind), "content-type f 9 g");
 }
 
 /// One boundary may be a prefix of another, and parts may be nested.

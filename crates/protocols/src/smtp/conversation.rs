@@ -6,15 +6,17 @@
 
 use super::asked::{Asked, GO_ON, HELD_BYTES, REPLAYED_BYTES};
 use super::dots::Dots;
-use super::{Command, Fact, command};
+use super::mail::{HEAD_BYTES, Mail};
+use super::{Command, Fact, command, mail};
 use crate::carry::Carried;
 use crate::conversation::{Body, Ear, Fed, How, Id, Run, Side};
+use crate::mime;
 use crate::reply;
 use crate::text_lines::TextLines;
 use base::limits::TEXT_LINE_BYTES;
 
 /// Most bytes kept of one connection.
-pub const KEPT_BYTES: usize = HELD_BYTES + 3 * TEXT_LINE_BYTES;
+pub const KEPT_BYTES: usize = HELD_BYTES + 3 * TEXT_LINE_BYTES + HEAD_BYTES + mime::KEPT_BYTES;
 
 /// Longest command and reply line that is not odd, without the line end (RFC 5321, 4.5.3.1).
 const COMMAND_BYTES: usize = 510;
@@ -52,6 +54,8 @@ pub struct Conversation {
     waiting: u32,
     /// A reply was seen. Only the first one may be a greeting.
     is_greeted: bool,
+    /// The mail that was announced, and what came of it.
+    mail: Option<Box<Mail>>,
     /// The mail or chunk that the server has not accepted or refused yet.
     asked: Option<Asked>,
     /// The server refused the mail that the last command announced.
@@ -97,6 +101,10 @@ impl<'a> Talk<'a> {
     fn new(time: u64, kept: &'a Carried, ear: &'a mut dyn Ear<Fact>) -> Talk<'a> {
         let at_once = ear.wants().at_once;
         Talk { kept, ear, time, is_copy: false, at_once }
+    }
+
+    fn of_mail(&mut self, id: Id) -> mail::Talk<'_> {
+        mail::Talk { id, time: self.time, kept: self.kept, ear: &mut *self.ear }
     }
 }
 
@@ -152,6 +160,7 @@ impl Conversation {
     /// Releases everything: the rest of the connection is not SMTP or is encrypted.
     fn leave(&mut self, talk: &mut Talk<'_>) {
         self.phase = Phase::Over;
+        self.mail.take().into_iter().for_each(|mut mail| mail.clear(talk.kept));
         self.asked.take().into_iter().for_each(|mut asked| talk.kept.clear(&mut asked.held));
         self.lines.iter_mut().for_each(|lines| lines.clear(talk.kept));
         talk.kept.clear(&mut self.helo);
@@ -167,13 +176,13 @@ impl Conversation {
             Phase::Commands => self.lines[0].lose(talk.kept),
             Phase::Data(dots) => {
                 *dots = Dots::Inside;
-                talk.ear.body(self.id(), Body::Missing(missing));
+                self.give(b"", Body::Missing(missing), talk);
             }
             Phase::Chunk { bytes_left, is_last } => {
                 let inside = u64::from(missing).min(*bytes_left);
                 *bytes_left -= inside;
                 let (is_over, is_last) = (*bytes_left == 0, *is_last);
-                talk.ear.body(self.id(), Body::Missing(inside as u32));
+                self.give(b"", Body::Missing(inside as u32), talk);
                 if is_over {
                     self.end_chunk(is_last, talk);
                     // The next bytes may begin within a line.
@@ -220,9 +229,9 @@ impl Conversation {
                 Phase::Data(dots) => {
                     let step = dots.step(rest);
                     if step.is_return {
-                        talk.ear.body(self.id(), Body::Kept(b"\r", talk.time));
+                        self.give(b"", Body::Kept(b"\r", talk.time), talk);
                     }
-                    self.give(bytes, at..at + step.body, talk);
+                    self.give_range(bytes, at..at + step.body, talk);
                     rest = &rest[step.body + step.skip..];
                     if step.is_end {
                         self.phase = Phase::Commands;
@@ -234,7 +243,7 @@ impl Conversation {
                     let len = rest.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
                     *bytes_left -= len as u64;
                     let (is_over, is_last) = (*bytes_left == 0, *is_last);
-                    self.give(bytes, at..at + len, talk);
+                    self.give_range(bytes, at..at + len, talk);
                     rest = &rest[len..];
                     if is_over {
                         self.end_chunk(is_last, talk);
@@ -244,12 +253,26 @@ impl Conversation {
         }
     }
 
-    fn give(&self, bytes: &[u8], range: std::ops::Range<usize>, talk: &mut Talk<'_>) {
+    /// Gives a piece of the mail, in these bytes.
+    fn give_range(&mut self, bytes: &[u8], range: std::ops::Range<usize>, talk: &mut Talk<'_>) {
         match talk.is_copy {
             _ if range.is_empty() => {}
-            true => talk.ear.body(self.id(), Body::Kept(&bytes[range], talk.time)),
-            false => talk.ear.body(self.id(), Body::Range(range)),
+            true => self.give(b"", Body::Kept(&bytes[range], talk.time), talk),
+            false => self.give(bytes, Body::Range(range), talk),
         }
+    }
+
+    fn give(&mut self, bytes: &[u8], piece: Body<'_>, talk: &mut Talk<'_>) {
+        let id = self.id();
+        if let Some(mail) = &mut self.mail {
+            mail.read(bytes, piece, &mut talk.of_mail(id));
+        }
+    }
+
+    /// A mail was announced, unless this is a chunk of it.
+    fn begin_mail(&mut self, talk: &mut Talk<'_>) {
+        self.begin_exchange(talk);
+        self.mail.get_or_insert_with(|| Box::new(Mail::new()));
     }
 
     fn end_chunk(&mut self, is_last: bool, talk: &mut Talk<'_>) {
@@ -300,8 +323,7 @@ impl Conversation {
                 if bytes > 0 {
                     return self.announce(true, rest, talk);
                 }
-                self.begin_exchange(talk);
-                talk.ear.head_done(self.id());
+                self.begin_mail(talk);
                 self.end_chunk(is_last, talk);
             }
             Command::Reset => self.end_exchange(How::Complete, talk),
@@ -318,8 +340,7 @@ impl Conversation {
 
     /// A mail or chunk comes next, if the server wants it; `rest` stands behind its announcement.
     fn announce(&mut self, is_chunk: bool, rest: &[u8], talk: &mut Talk<'_>) {
-        self.begin_exchange(talk);
-        talk.ear.head_done(self.id());
+        self.begin_mail(talk);
         if self.asked.is_some() {
             return;
         }
@@ -356,6 +377,8 @@ impl Conversation {
             (self.phase, self.waiting, self.behind_chunk) = (Phase::Commands, 0, None);
             self.lines[0].clear(talk.kept);
             self.is_refused = held.is_empty();
+            let refused = self.mail.take_if(|mail| talk.at_once || mail.is_empty());
+            refused.into_iter().for_each(|mut mail| mail.clear(talk.kept));
             talk.ear.retract(self.id());
         }
         if is_refused || !talk.at_once {
@@ -403,7 +426,7 @@ impl Conversation {
         if code == GO_ON && std::mem::take(&mut self.is_refused) {
             // The server refused a receiver, not the mail: earlier replies are missing.
             self.phase = Phase::Data(Dots::Start);
-            return talk.ear.head_done(self.id());
+            return self.begin_mail(talk);
         }
         if self.waiting == 0 && !is_first && !self.are_commands_missing {
             self.odd(Side::Server, "smtp.unable_to_match_reply_with_request", talk);
@@ -448,6 +471,9 @@ impl Conversation {
     }
 
     fn end_exchange(&mut self, how: How, talk: &mut Talk<'_>) {
+        if let Some(mail) = self.mail.take() {
+            mail.end(how, &mut talk.of_mail(self.id()));
+        }
         if std::mem::take(&mut self.is_open) {
             talk.ear.end(self.id(), how);
             self.exchange += 1;
@@ -493,13 +519,45 @@ mod tests {
 
     #[test]
     fn a_refused_mail_is_taken_back_or_not_heard() {
-        let refused = ["CDATA\nMAIL FROM:<a>\n", "S503 x\n"];
+        let refused = ["CDATA\n\nMAIL FROM:<a>\n", "S503 x\n"];
         let odd = "smtp.data_command_rejected";
-        check(&refused, true, &["head", "bytes 6..21", odd, "retract", "MailFrom=<a>", "Cut"]);
-        check(&refused, false, &["head", odd, "retract", "MailFrom=<a>", "Cut"]);
+        check(&refused, true, &["head", "bytes 6..23", odd, "retract", "MailFrom=<a>", "Cut"]);
+        check(&refused, false, &[odd, "retract", "MailFrom=<a>", "Cut"]);
+        let taken = ["CDATA\n\nx\n", "S354 x\n", "C.\n"];
+        check(&taken, true, &["head", "bytes 6..11", "Complete"]);
         let taken = ["CDATA\nx\n", "S354 x\n", "C.\n"];
-        check(&taken, true, &["head", "bytes 6..9", "Complete"]);
+        check(&taken, true, &["head", "kept x\r\n of 3", "Complete"]);
         check(&taken, false, &["head", "kept x\r\n of 3", "Complete"]);
+    }
+
+    /// The record of a mail is the first block of its message.
+    #[test]
+    fn facts_of_the_head_come_before_the_body() {
+        let mail = "Subject: a\n b\nX: y\nContent-Type: x; name=n\n\nbody\n";
+        let facts = ["Subject=a b", "Attachment=n", "head"];
+        let data = format!("C{mail}.\n");
+        check(&["CDATA\n", "S354 x\n", &data], false, &[&facts[..], &["bytes 0..55", "Complete"]].concat());
+        for cut in 1..mail.len() {
+            let (first, second) = mail.split_at(cut);
+            let said = talk(
+                &["S220 x\n", "CEHLO me\n", "CDATA\n", "S354 x\n", &format!("C{first}"), &format!("C{second}.\n")],
+                false,
+            );
+            assert_eq!(said[1..4], facts, "cut at {cut}");
+        }
+        // A gap hides the field that it is in.
+        let gap = ["CDATA\n", "S354 x\n", "CSubject: a\nFr", "9", "Cdate: x\nDate: y\n\n.\n"];
+        let kept = ["kept Subject: a\r\nFr of 5", "missing 9", "bytes 0..20", "Complete"];
+        check(&gap, false, &[&["Subject=a", "Date=y", "head"], &kept[..]].concat());
+        // What the head says behind its bound comes too late for a record.
+        let long = format!("CX: {}\nSubject: a\n\n.\n", "x".repeat(HEAD_BYTES));
+        for pieces in [1, 7, HEAD_BYTES] {
+            let pieces: Vec<_> =
+                long.as_bytes()[1..].chunks(pieces).map(|it| format!("C{}", String::from_utf8_lossy(it))).collect();
+            let runs: Vec<_> =
+                ["CEHLO me\n", "CDATA\n", "S354 x\n"].into_iter().chain(pieces.iter().map(String::as_str)).collect();
+            assert!(talk(&runs, false).iter().all(|said| !said.starts_with("Subject")));
+        }
     }
 
     /// See docs/decisions/protocols.md.
@@ -518,10 +576,10 @@ mod tests {
             check(&["CMAIL F", "9", "CTO:<b>\nRCPT TO:<c>\n"], &["RcptTo=<c>", "Cut"]);
             // A gap while a reply is awaited.
             let gap = ["CDATA\n", "9", "S503 x\n", "C\n.\nMAIL FROM:<a>\n"];
-            check(&gap, &["head", "missing 9", "bytes 0..2", "Complete", "Helo=me", "MailFrom=<a>", "Cut"]);
+            check(&gap, &["head", "missing 9", "kept \r\n of 6", "Complete", "Helo=me", "MailFrom=<a>", "Cut"]);
             // The server refused a receiver.
             let late = ["CDATA\n", "S550 x\n", "S354 x\n", "C.\n"];
-            check(&late, &["head", "smtp.data_command_rejected", "retract", "head", "Complete"]);
+            check(&late, &["smtp.data_command_rejected", "retract", "head", "Complete"]);
         }
     }
 }

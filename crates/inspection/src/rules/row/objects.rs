@@ -196,10 +196,10 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
         }),
         App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
-        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, one, ssh::Fact::ALL, &SSH_BUFFERS)),
+        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, "ssh", one, ssh::Fact::ALL, &SSH_BUFFERS)),
         App::Smtp => {
             object(row, "smtp", &SMTP_OBJECT, |it| {
-                facts(it, one, smtp::Fact::ALL, &SMTP_BUFFERS);
+                facts(it, "smtp", one, smtp::Fact::ALL, &SMTP_BUFFERS);
             });
             object(row, "email", &EMAIL, |it| email(it, one));
         }
@@ -296,13 +296,16 @@ fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)])
     }
 }
 
-/// Adds the texts of a protocol's facts, as its filter's record has them.
-fn facts<const N: usize>(row: &mut RowWriter, one: &Transaction, abouts: &[About], buffers: &Buffers<N>) {
+/// Adds the texts of a protocol's facts that its filter's record has in this object.
+fn facts<const N: usize>(row: &mut RowWriter, object: &str, one: &Transaction, abouts: &[About], buffers: &Buffers<N>) {
     for (about, buffers) in abouts.iter().zip(buffers) {
         for side in [Side::Client, Side::Server] {
             let Some(buffer) = buffers[side.index()] else { continue };
-            let (field, mut values) = (about.field[side.index()], one.all(buffer, side.is_client()));
-            let name = field.split_once('.').map_or(field, |it| it.1);
+            let Some((of, name)) = about.field[side.index()].split_once('.') else { continue };
+            if of != object {
+                continue;
+            }
+            let mut values = one.all(buffer, side.is_client());
             match about.kind {
                 Kind::Item => list(row, name, values),
                 Kind::Text => values.next().into_iter().for_each(|value| _ = row.text(name, value)),
@@ -403,7 +406,7 @@ const SIP_TEXTS: [(&str, Buffer); 7] = [
 ];
 
 fn ftp(row: &mut RowWriter, one: &Transaction) {
-    facts(row, one, ftp::Fact::ALL, &FTP_BUFFERS);
+    facts(row, "ftp", one, ftp::Fact::ALL, &FTP_BUFFERS);
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("dynamic_port", port);
     }
@@ -413,17 +416,7 @@ fn ftp(row: &mut RowWriter, one: &Transaction) {
 
 fn email(row: &mut RowWriter, one: &Transaction) {
     row.text("status", if one.complete[0] { "PARSE_DONE" } else { "PARSE_STARTED" });
-    texts(
-        row,
-        one,
-        &[
-            ("from", Buffer::EMAIL_FROM, true),
-            ("subject", Buffer::EMAIL_SUBJECT, true),
-            ("date", Buffer::EMAIL_DATE, true),
-            ("message_id", Buffer::EMAIL_MESSAGE_ID, true),
-            ("x_mailer", Buffer::EMAIL_X_MAILER, true),
-        ],
-    );
+    facts(row, "email", one, smtp::Fact::ALL, &SMTP_BUFFERS);
     for (name, buffer) in [("to", Buffer::EMAIL_TO), ("cc", Buffer::EMAIL_CC)] {
         let addresses = one.all(buffer, true).flat_map(|text| text.split(|byte| *byte == b','));
         list(row, name, addresses.map(<[u8]>::trim_ascii));

@@ -173,7 +173,16 @@ pub const PROTOCOLS: &[Protocol] = &[
         rules: &["smtp.mail_from; bsize:>0;", "smtp.rcpt_to; bsize:>0;", "file.data; bsize:>0;"],
         captures: &[("smtp.pcap", 3)],
         made: &[],
-        values: &[same(&["smtp.helo"]), same(&["smtp.mail_from"]), same(&["smtp.rcpt_to"])],
+        values: &[
+            same(&["smtp.helo"]),
+            same(&["smtp.mail_from"]),
+            same(&["smtp.rcpt_to"]),
+            same(&["email.from"]),
+            same(&["email.subject"]),
+            same(&["email.date"]),
+            same(&["email.message_id"]),
+            same(&["email.x_mailer"]),
+        ],
     },
     Protocol {
         name: "ftp",
