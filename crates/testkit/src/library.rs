@@ -81,14 +81,15 @@ pub fn compile(source: &Path, program: &Path, package: &str, library: &Path) -> 
     }
 }
 
-/// Builds a package; says where its file is.
+/// Builds a package; says where its file is. With it the program, which tests have built before: so crates of others have
+/// the features that they have there, and nothing is built anew.
 fn built(package: &str, file: &str) -> PathBuf {
     // TARGET/PROFILE/deps/test
     let test = std::env::current_exe().expect("a test knows its own program");
     let profile = test.ancestors().nth(2).expect("cargo put the test three folders down");
     let target = profile.parent().expect("cargo put the test three folders down");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", package, "--target-dir"]).arg(target);
+    cargo.args(["build", "--quiet", "--package", "cli", "--package", package, "--target-dir"]).arg(target);
     if profile.ends_with("release") {
         cargo.arg("--release");
     }

@@ -1,10 +1,10 @@
 //! `cargo xtask ci`: the checks that a change must pass, step by step. The first failure ends it. The last line of
 //! standard output has the numbers of passed, failed and skipped tests; the lines before it say why tests were skipped.
-//! With `STREAMLINE_CI_RIGHTS=1` a test that is skipped for want of rights counts as a failure. `--quick` runs
-//! everything except the tests: run it before each commit.
+//! With `STREAMLINE_CI_RIGHTS=1` a test that is skipped for want of rights counts as a failure. `--quick` checks the crates
+//! that have changed, and runs their unit tests: run it before each commit.
 
 use crate::counts::Counts;
-use crate::{Failure, Outcome, fmt, lanes, process, tidy};
+use crate::{Failure, Outcome, changed, fmt, lanes, process, tidy};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,57 +12,71 @@ struct Step {
     name: &'static str,
     /// The command line for this step alone.
     by_hand: &'static str,
-    /// `--quick` leaves this step out.
-    tests: bool,
     run: fn(&Path, &mut Counts) -> Outcome,
 }
 
+const FMT: Step =
+    Step { name: "fmt", by_hand: "cargo xtask fmt --check", run: |root, _| fmt::run(root, &["--check".into()]) };
+
+const TIDY: Step = Step { name: "tidy", by_hand: "cargo xtask tidy", run: |root, _| tidy::run(root, &[]) };
+
+/// Makes documents fail where `cargo doc` would warn.
+const DOCS: [(&str, &str); 1] = [("RUSTDOCFLAGS", "-D warnings")];
+
 /// Quick steps first, except `tidy`: its findings in code that does not compile are of little use.
 const STEPS: &[Step] = &[
-    Step {
-        name: "fmt",
-        by_hand: "cargo xtask fmt --check",
-        tests: false,
-        run: |root, _| fmt::run(root, &["--check".into()]),
-    },
+    FMT,
+    // Builds what the tests need, too.
     Step {
         name: "clippy",
         by_hand: "cargo clippy --workspace --all-targets -- -D warnings",
-        tests: false,
-        run: |root, _| {
-            let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-            process::run(&mut process::cargo(root, &arguments))
-        },
+        run: |root, _| lanes::build_linted(root),
     },
-    Step { name: "tidy", by_hand: "cargo xtask tidy", tests: false, run: |root, _| tidy::run(root, &[]) },
+    TIDY,
     Step {
         name: "docs",
         by_hand: "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
-        tests: false,
-        run: |root, _| {
-            let mut command = process::cargo(root, &["doc", "--workspace", "--no-deps"]);
-            process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
-        },
+        run: |root, _| process::run(process::cargo(root, &["doc", "--workspace", "--no-deps"]).envs(DOCS)),
     },
-    Step { name: "test", by_hand: "cargo xtask test --all", tests: true, run: lanes::run_all },
+    Step { name: "test", by_hand: "cargo xtask test --all", run: lanes::run_all },
+];
+
+/// What takes longer, for the changed crates alone.
+const QUICK: &[Step] = &[
+    FMT,
+    Step {
+        name: "clippy",
+        by_hand: "cargo clippy -p CRATE --all-targets -- -D warnings",
+        run: |root, _| changed::cargo(root, &["clippy", "--all-targets", "--", "-D", "warnings"], &[]),
+    },
+    TIDY,
+    Step {
+        name: "docs",
+        by_hand: "RUSTDOCFLAGS=\"-D warnings\" cargo doc -p CRATE --no-deps",
+        run: |root, _| changed::cargo(root, &["doc", "--no-deps"], &DOCS),
+    },
+    Step {
+        name: "unit tests",
+        by_hand: "cargo test -p CRATE --lib --bins",
+        run: |root, _| changed::cargo(root, &["test", "--lib", "--bins", "--quiet"], &[]),
+    },
 ];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
-    let quick = match arguments {
-        [] => false,
-        [quick] if quick == "--quick" => true,
-        [first, ..] => return Err(Failure::Usage(format!("`ci` takes `--quick`, not `{first}`"))),
-    };
     let mut counts = Counts::default();
-    let outcome = run_steps(root, STEPS.iter().filter(|step| !(quick && step.tests)), &mut counts);
-    if !quick {
-        counts.print();
+    match arguments {
+        [] => {
+            let outcome = run_steps(root, STEPS, &mut counts);
+            counts.print();
+            outcome
+        }
+        [quick] if quick == "--quick" => run_steps(root, QUICK, &mut counts),
+        [first, ..] => Err(Failure::Usage(format!("`ci` takes `--quick`, not `{first}`"))),
     }
-    outcome
 }
 
 /// Runs steps one after the other, and prints their times at the end.
-fn run_steps<'a>(root: &Path, steps: impl IntoIterator<Item = &'a Step>, counts: &mut Counts) -> Outcome {
+fn run_steps(root: &Path, steps: &[Step], counts: &mut Counts) -> Outcome {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     let mut outcome = Ok(());
     for step in steps {
@@ -96,14 +110,12 @@ mod tests {
     const GOOD: Step = Step {
         name: "good",
         by_hand: "",
-        tests: true,
         run: |_, counts| {
             counts.passed += 1;
             Ok(())
         },
     };
-    const BAD: Step =
-        Step { name: "bad", by_hand: "", tests: false, run: |_, _| Err(Failure::Failed("it is bad".into())) };
+    const BAD: Step = Step { name: "bad", by_hand: "", run: |_, _| Err(Failure::Failed("it is bad".into())) };
 
     #[test]
     fn the_first_failure_ends_it() {

@@ -80,23 +80,26 @@ fn usual_prefix() -> Result<PathBuf, Failure> {
     Ok(Path::new(&home).join(".local"))
 }
 
-/// Builds the installed crates. One at a time, as elsewhere, so that cargo builds nothing twice.
+/// The installed crates, except the program.
+const LIBRARIES: [&str; 5] = ["pcap-shim", "socket-shim", "capi", "capi-request", "capi-net"];
+
+/// Builds the installed crates, all at once: by itself, each would want other features of the crates of others, for which
+/// cargo would build those again.
 fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
-    let built = |package: &str, file: &str| {
-        let mut arguments = vec!["build", "--package", package, "--message-format", "json-render-diagnostics"];
-        if !debug {
-            arguments.push("--release");
-        }
-        let said = process::output(process::cargo(root, &arguments).stderr(Stdio::inherit()))?;
-        let path = artifact(&said, file);
-        path.ok_or_else(|| Failure::Failed(format!("cargo does not say where it built {file}")))
+    let mut command = process::cargo(root, &["build", "--package", "cli"]);
+    command.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
+    command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    if !debug {
+        command.arg("--release");
+    }
+    let said = process::output(&mut command)?;
+    let built = |file: &str| {
+        artifact(&said, file).ok_or_else(|| Failure::Failed(format!("cargo does not say where it built {file}")))
     };
-    let program = built("cli", "streamline")?;
-    let pcap = built("pcap-shim", "libstreamline_pcap.so")?;
-    let sockets = built("socket-shim", "libstreamline_sockets.so")?;
-    let shared = built("capi", "libstreamline.so")?;
-    let request = built("capi-request", "libstreamline_request.so")?;
-    let net = built("capi-net", "libstreamline_net.so")?;
+    let (program, pcap, sockets) =
+        (built("streamline")?, built("libstreamline_pcap.so")?, built("libstreamline_sockets.so")?);
+    let (shared, request, net) =
+        (built("libstreamline.so")?, built("libstreamline_request.so")?, built("libstreamline_net.so")?);
     let (archive, net_archive) = (shared.with_extension("a"), net.with_extension("a"));
     Ok(Built { program, pcap, sockets, shared, archive, request, net, net_archive })
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test of the workspace, as `cargo test --workspace` runs them, but several test programs at a
 //! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle. `--all`
-//! adds the tests that need builds of their own: models, instructions, deaths at each store.
+//! builds everything as `ci` does, with clippy's lints (`lints.rs`), and adds the tests that need builds of their own: models,
+//! instructions, deaths at each store.
 //!
 //! A crate has one program of integration tests, or few. Each module of such a program runs in a process of its own, so
 //! that the modules fill the lanes. Such a process is a program in what follows. A program's output is kept in `target/lanes`, and printed when the program ends, so that two programs' lines do not mix.
@@ -8,6 +9,7 @@
 //! machine than they should.
 
 use crate::counts::Counts;
+use crate::lints::LINTED;
 use crate::{Failure, Outcome, crash, process};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,10 +68,15 @@ fn run_programs(root: &Path, all: bool, counts: &mut Counts) -> Outcome {
     let folder = root.join("target/lanes");
     let made = std::fs::create_dir_all(&folder);
     made.map_err(|error| Failure::Failed(format!("cannot make `{}`: {error}", folder.display())))?;
-    let mut waiting: VecDeque<Program> = programs(root)?.into();
+    let environment: Environment = if all { &LINTED } else { &[] };
+    let mut waiting: VecDeque<Program> = programs(root, environment)?.into();
     waiting.push_back(cargo(root, "documentation", "test --workspace --doc --no-fail-fast -- --show-output"));
     if all {
-        waiting.extend(special(root));
+        waiting.push_back(cargo(root, "kill points", &crash::POINTS.join(" ")));
+    }
+    waiting.iter_mut().for_each(|program| program.environment = environment);
+    if all {
+        waiting.extend(optimised(root));
     }
     let place = |program: &Program| LONGEST.iter().position(|name| program.is_called(name)).unwrap_or(LONGEST.len());
     waiting.make_contiguous().sort_by_key(place);
@@ -130,8 +137,11 @@ fn alone<W: Write>(
     Ok(again)
 }
 
+/// Variables of builds.
+type Environment = &'static [(&'static str, &'static str)];
+
 /// A program that runs tests, not begun.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Program {
     name: String,
     program: OsString,
@@ -141,6 +151,8 @@ struct Program {
     is_test: bool,
     /// The tests to run. Empty: all.
     tests: Vec<String>,
+    /// For the builds that it begins: the same as for its own, so that cargo builds no crate twice.
+    environment: Environment,
 }
 
 impl Program {
@@ -151,6 +163,7 @@ impl Program {
             command.arg("--exact").args(&self.tests);
         }
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("RUST_TEST_THREADS", THREADS);
+        command.envs(self.environment.iter().copied());
         command
     }
 
@@ -180,19 +193,32 @@ impl Program {
 }
 
 /// Builds the test programs of the workspace.
-fn programs(root: &Path) -> Result<Vec<Program>, Failure> {
+fn programs(root: &Path, environment: Environment) -> Result<Vec<Program>, Failure> {
+    let mut programs = Vec::new();
+    for (program, is_integration) in built(root, environment)? {
+        programs.extend(if is_integration { program.by_module()? } else { vec![program] });
+    }
+    Ok(programs)
+}
+
+/// Builds the whole workspace with clippy's lints.
+pub(crate) fn build_linted(root: &Path) -> Outcome {
+    built(root, &LINTED)?;
+    // The libraries that C programs use are parts of no test program, but built by tests.
+    process::run(process::cargo(root, &["build", "--workspace"]).envs(LINTED))
+}
+
+/// Builds the test programs. With each, whether its tests are integration tests.
+fn built(root: &Path, environment: Environment) -> Result<Vec<(Program, bool)>, Failure> {
     let arguments = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let mut command = process::cargo(root, &arguments);
-    let built = command.stderr(Stdio::inherit()).output().map_err(|error| process::absent(&command, &error))?;
+    command.envs(environment.iter().copied()).stderr(Stdio::inherit());
+    let built = command.output().map_err(|error| process::absent(&command, &error))?;
     if !built.status.success() {
         return Err(Failure::Failed(format!("tests could not be built: {}", built.status)));
     }
     let said = String::from_utf8_lossy(&built.stdout);
-    let mut programs = Vec::new();
-    for (program, is_integration) in process::messages(&said).filter_map(|message| program(&message)) {
-        programs.extend(if is_integration { program.by_module()? } else { vec![program] });
-    }
-    Ok(programs)
+    Ok(process::messages(&said).filter_map(|message| program(&message)).collect())
 }
 
 /// The test program that one of cargo's messages tells of. Are its tests integration tests?
@@ -209,7 +235,7 @@ fn program(message: &Value) -> Option<(Program, bool)> {
         _ => format!("{crate_name} {name}"),
     };
     let arguments = vec!["--show-output".into()];
-    let program = Program { name, program: executable.into(), arguments, folder, is_test, tests: Vec::new() };
+    let program = Program { name, program: executable.into(), arguments, folder, is_test, ..Program::default() };
     Some((program, target["kind"][0] == "test"))
 }
 
@@ -218,13 +244,12 @@ fn cargo(root: &Path, name: &str, arguments: &str) -> Program {
     let command = process::cargo(root, &[]);
     let arguments = arguments.split(' ').map(String::from).collect();
     let program = command.get_program().into();
-    Program { name: name.into(), program, arguments, folder: root.into(), is_test: false, tests: Vec::new() }
+    Program { name: name.into(), program, arguments, folder: root.into(), ..Program::default() }
 }
 
-/// Tests that need builds of their own: the model checker's, optimised code, and code that dies at each place.
-fn special(root: &Path) -> Vec<Program> {
-    let mut programs =
-        vec![cargo(root, "model", "xtask model --fast"), cargo(root, "kill points", &crash::POINTS.join(" "))];
+/// Tests of optimised code.
+fn optimised(root: &Path) -> Vec<Program> {
+    let mut programs = vec![cargo(root, "model", "xtask model --fast")];
     // Golden files are of optimised code: not worth building it where instructions cannot be counted.
     if process::output(&mut process::program(root, "valgrind", &["--version"])).is_ok() {
         // Optimisation across crates takes as long as all else, for each program that is linked: no more than needed.
@@ -423,7 +448,7 @@ mod tests {
             arguments,
             folder: std::env::temp_dir(),
             is_test: true,
-            tests: Vec::new(),
+            ..Program::default()
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod attack;
 mod bench;
+mod changed;
 mod ci;
 mod compatible;
 mod counts;
@@ -16,6 +17,7 @@ mod fmt;
 mod fuzz;
 mod install;
 mod lanes;
+mod lints;
 mod markdown;
 mod model;
 mod modules;
@@ -44,7 +46,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "ci",
         usage: "[--quick]",
-        summary: "all checks that a change must pass, or all but the tests",
+        summary: "all checks that a change must pass, or those of the changed crates",
         run: ci::run,
     },
     Task {

@@ -454,12 +454,12 @@ fn who_wants_no_more_ends_the_request() {
     assert!(stream.push(b"three").unwrap_err().to_string().contains("is over"));
 }
 
-/// Builds an example: for a single test cargo does not build examples.
+/// Builds an example: for a single test cargo does not build examples. With it the program, as testkit does.
 fn example(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "streamline", "--example", name]);
+    cargo.args(["build", "--quiet", "--package", "cli", "--package", "streamline", "--example", name]);
     cargo.arg("--target-dir").arg(profile.parent().unwrap());
     if profile.ends_with("release") {
         cargo.arg("--release");
