@@ -31,8 +31,8 @@ pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     bind_selectors(graph)
 }
 
-/// Has filters whose parameters name fields look at the schemas of the records that may come to them, and notes which records
-/// they make of those.
+/// Notes at each filter which records may come to it. Has filters whose parameters name fields look at their schemas, and
+/// notes which records they make of those.
 fn check_records(graph: &mut Graph) -> Result<(), Diagnostic> {
     let mut given: Vec<Vec<&'static Schema>> = vec![Vec::new(); graph.nodes.len()];
     for id in graph.sorted().unwrap_or_default() {
@@ -51,13 +51,15 @@ fn check_records(graph: &mut Graph) -> Result<(), Diagnostic> {
         };
         let made = kind.records.map_or(Ok(None), |records| records(params, &comes));
         let made = made.map_err(|error| diagnostic(error, params, param_spans, vertex.span))?;
+        let come = comes.iter().map(|schema| schema.id()).collect();
         given[id.index()] = match made.or(kind.schema) {
             Some(schema) => [schema].into_iter().chain(kind.other_schema).collect(),
             None if kind.gives == Gives::Same || kind.records.is_some() => comes,
             None => Vec::new(),
         };
-        if let (Some(made), Task::Filter(call)) = (made, &mut graph.node_mut(id).task) {
-            call.params.set_records(made.id());
+        if let Task::Filter(call) = &mut graph.node_mut(id).task {
+            call.params.set_come(come);
+            made.into_iter().for_each(|made| call.params.set_records(made.id()));
         }
     }
     Ok(())

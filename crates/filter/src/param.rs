@@ -239,6 +239,7 @@ fn in_units(number: u64, units: &[(&str, u64)]) -> String {
 pub struct Params {
     values: Vec<(&'static str, Value)>,
     records: Option<u32>,
+    come: Vec<u32>,
 }
 
 impl Params {
@@ -255,6 +256,16 @@ impl Params {
     /// The id of the schema of the records that the filter makes, where its parameters and what comes to it say that.
     pub fn records(&self) -> Option<u32> {
         self.records
+    }
+
+    /// Says which records may come to the filter: the ids of their schemas.
+    pub fn set_come(&mut self, schemas: Vec<u32>) {
+        self.come = schemas;
+    }
+
+    /// The ids of the schemas of the records that may come; none: they are not known.
+    pub fn come(&self) -> &[u32] {
+        &self.come
     }
 
     /// Sets a value; a list is extended, any other value replaced.

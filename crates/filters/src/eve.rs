@@ -25,7 +25,7 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
          Suricata's schema has. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns + ssh + \
          smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
          Events come in the order in which they end: a flow when it is over, the others when their response came. A flow in which \
-         no protocol was read yet waits for 61 s, for a request without an answer. The time \
+         no protocol was read yet waits for 61 s, for a request without an answer, unless nothing but flows comes. The time \
          of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. A file's \
          name is that of Content-Disposition, else the path that was asked for. Nothing is stored: `files` does that. Records that EVE has no event for \
          are dropped and counted.",
@@ -56,7 +56,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let schemas = schema::ALL.into();
     Ok(Instance::filter(Eve {
         lines: Lines::new(params, env)?,
-        events: Events::new(env),
+        events: Events::new(params, env),
         shapes: RowShapes::new(&Env { schemas, ..env.clone() }),
     }))
 }

@@ -34,7 +34,7 @@ pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TL
          logs`: write that out to give these filters parameters (`transactions hash=yes` for `sha256`), or to leave some out.\n\n\
          `uid` is the number that other records have as `flow_id`, and joins the logs. `conn.log` has a line for each flow of \
          `flows` when it ends; `service` has the protocols that were read in it: a flow without one waits for 61 s, for a request \
-         without an answer. `orig_bytes` and `resp_bytes` are bytes of \
+         without an answer, unless nothing but flows comes. `orig_bytes` and `resp_bytes` are bytes of \
          payload, each once. Private addresses are local. `mime_type` is what the head of the message \
          says. Columns for what is not read are unset: `qclass`, `status_msg`, `curve`, `resumed`, `established`, \
          certificates, tunnels.\n\n\
@@ -72,7 +72,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         format: if params.text("format") == Some("json") { Format::Json } else { Format::Tsv },
         rows: Names::new(Vec::new(), env),
         services: Services::default(),
-        late: LateFlows::default(),
+        late: LateFlows::of(params, &env.schemas),
         conn: file(&rows::CONN)?,
         http: file(&rows::HTTP)?,
         files: file(&rows::FILES)?,

@@ -33,7 +33,7 @@ impl Event {
 }
 
 impl Events {
-    pub(super) fn new(env: &Env) -> Events {
+    pub(super) fn new(params: &Params, env: &Env) -> Events {
         Events {
             rows: Names::new(Vec::new(), env),
             kinds: [&FLOW, &HTTP, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP].map(Event::new),
@@ -42,7 +42,7 @@ impl Events {
             answer: RowWriter::new(&ANSWER),
             list: Vec::new(),
             services: Services::default(),
-            late: LateFlows::default(),
+            late: LateFlows::of(params, &env.schemas),
         }
     }
 

@@ -14,9 +14,11 @@ use std::collections::VecDeque;
 const LATE_NS: u64 = TRANSACTION_IDLE_NS + SECOND_NS;
 
 /// Records of flows whose protocol is not known yet, in order of arrival.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LateFlows {
     waiting: VecDeque<LateFlow>,
+    /// The most that wait; 0: no other record will tell a protocol.
+    most: usize,
 }
 
 /// A flow's record that waits.
@@ -38,6 +40,13 @@ impl LateFlow {
 }
 
 impl LateFlows {
+    /// For a filter with these parameters: no flow waits if nothing but flows comes.
+    pub(crate) fn of(params: &Params, schemas: &[&Schema]) -> LateFlows {
+        let are_flows = |id: &u32| schemas.iter().any(|schema| schema.id() == *id && schema.name == "flow");
+        let are_alone = !params.come().is_empty() && params.come().iter().all(are_flows);
+        LateFlows { waiting: VecDeque::new(), most: if are_alone { 0 } else { LATE_FLOWS } }
+    }
+
     /// Keeps the record of a flow whose protocol is not known. `time`: that of its block. Returns the one that waits longest,
     /// if there are too many.
     pub(crate) fn keep(
@@ -55,8 +64,11 @@ impl LateFlows {
         let until = end.saturating_add(LATE_NS).max(now.saturating_add(SECOND_NS));
         let flow_id = row.number("flow_id").unwrap_or(0);
         self.waiting.push_back(LateFlow { time, row: bytes.to_vec(), flow_id, until });
-        if self.waiting.len() <= LATE_FLOWS {
+        if self.waiting.len() <= self.most {
             return None;
+        }
+        if self.most == 0 {
+            return self.waiting.pop_front();
         }
         counters.events.add("flows whose protocol was not waited for", 1);
         self.waiting.pop_front()
@@ -96,7 +108,7 @@ mod tests {
 
     #[test]
     fn flows_wait_as_long_as_a_request_of_theirs_may() {
-        let (mut flows, mut counters) = (LateFlows::default(), Counters::default());
+        let (mut flows, mut counters) = (LateFlows::of(&Params::new(), &[]), Counters::default());
         keep(&mut flows, 1, 10, 15, &mut counters);
         assert!(due(&mut flows, 70).is_empty());
         // This one ended long ago, but has just come.
@@ -107,11 +119,20 @@ mod tests {
 
     #[test]
     fn the_oldest_of_too_many_goes() {
-        let (mut flows, mut counters) = (LateFlows::default(), Counters::default());
+        let (mut flows, mut counters) = (LateFlows::of(&Params::new(), &[]), Counters::default());
         for flow_id in 0..LATE_FLOWS as u64 {
             assert_eq!(keep(&mut flows, flow_id, 1, 1, &mut counters), None);
         }
         assert_eq!(keep(&mut flows, 9, 1, 1, &mut counters), Some(0));
         assert_eq!(counters.events.get("flows whose protocol was not waited for"), 1);
+    }
+
+    #[test]
+    fn flows_that_come_alone_do_not_wait() {
+        let mut params = Params::new();
+        params.set_come(vec![FLOW.id()]);
+        let (mut flows, mut counters) = (LateFlows::of(&params, &[&FLOW]), Counters::default());
+        assert_eq!(keep(&mut flows, 7, 1, 1, &mut counters), Some(7));
+        assert_eq!((flows.next_due(), counters), (u64::MAX, Counters::default()));
     }
 }
