@@ -7,22 +7,18 @@
 //!
 //! - `session` — a connection: where messages begin, which response answers which request. Start reading there; `side`
 //!   — the state of one direction; `row` — a message's record. `protocols::http` has the parts of messages.
-//! - `body` — framing and content of a body; `reading` — how other clients read it.
-//! - `two` — a connection of HTTP/2.
-//! - `exit` — where output goes and what connections share.
+//! - `exit` — the ear of `http` and `http2`: where output goes and what connections share.
 
-mod body;
 pub mod exit;
-mod reading;
 mod row;
 pub mod session;
 mod side;
-pub mod two;
 
 use base::limits::HTTP_SEEK_BYTES;
-use exit::{Exit, Shared};
+use exit::{Common, Exit};
 use filter::kind::Example;
 use filter::prelude::*;
+use protocols::http::shared::Shared;
 pub(crate) use row::SCHEMA;
 use session::Session;
 
@@ -86,21 +82,22 @@ const BROTLI_MESSAGES: &str = r#"{"timestamp":"2022-11-16T15:59:17.800879000Z","
 const _: () = assert!(HTTP_SEEK_BYTES == 64 << 10, "the manual says so");
 
 struct Http {
-    shared: Shared,
+    common: Common,
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::session(SessionKey::Connection, Http { shared: shared(params) }))
+    Ok(Instance::session(SessionKey::Connection, Http { common: common(params) }))
 }
 
-fn shared(params: &Params) -> Shared {
+/// The state that connections share.
+pub(crate) fn common(params: &Params) -> Common {
     let memory = params.number("memory").unwrap_or(u64::MAX);
-    Shared::new(
+    Common::new(Shared::new(
         params.flag("decode"),
         params.number("decoded-max").unwrap_or(u64::MAX),
         params.number("max-ratio").unwrap_or(u64::MAX),
         usize::try_from(memory).unwrap_or(usize::MAX),
-    )
+    ))
 }
 
 impl SessionFilter for Http {
@@ -111,7 +108,7 @@ impl SessionFilter for Http {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        Ok(session.run(batch, &mut Exit::new(cx, &mut self.shared)))
+        Ok(session.run(batch, &mut Exit::new(cx, &mut self.common)))
     }
 
     fn close(
@@ -121,12 +118,12 @@ impl SessionFilter for Http {
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
-        session.close(class, &mut Exit::new(cx, &mut self.shared));
+        session.close(class, &mut Exit::new(cx, &mut self.common));
         Ok(())
     }
 
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        debug_assert!(self.shared.is_even(), "a closed connection keeps no memory");
+        debug_assert!(self.common.shared.is_even(), "a closed connection keeps no memory");
         Ok(Status::Done)
     }
 }

@@ -1,15 +1,21 @@
 //! HTTP/2 messages out of byte streams, with the records of `http`.
 //!
-//! `http/two.rs` reads a connection. Records, content codings and limits are shared with HTTP/1. HTTP/2 inside TLS and
-//! HTTP/3 are not read.
+//! The conversation is in `protocols::http2`. Content codings and limits are shared with HTTP/1, and so are records and
+//! blocks of bodies (`http/exit.rs`). This file gives each stream a class of its own. HTTP/2 inside TLS and HTTP/3 are not
+//! read.
 
-use crate::http::{PARAMS, SCHEMA, two};
+use crate::http::exit::{Common, Exit, Output};
+use crate::http::{PARAMS, SCHEMA, common};
 use filter::prelude::*;
+use protocols::conversation::{Body, Ear, Fed, How, Id, Run, Side};
+use protocols::http::Fact;
+use protocols::http2::Conversation;
+use std::collections::BTreeMap;
 
 /// What `http2` is.
-pub static KIND: Kind = Kind::new("http2", "takes HTTP/2 messages out of byte streams", two::make)
+pub static KIND: Kind = Kind::new("http2", "takes HTTP/2 messages out of byte streams", make)
     .help(
-        "Reads connections that begin with the preface of HTTP/2, on any port, and gives each request and each response as a \
+        "Reads connections that begin with the preface of HTTP/2 or with settings of the server, on any port, and gives each request and each response as a \
          message: the same records, bodies, parameters and limits as of `http`, with `http.protocol` HTTP/2. Each stream of \
          a connection has a class of its own, so that messages that interleave stay apart.\n\n\
          Of a request that the server answers unasked only the response is given. Where bytes are missing in a body they \
@@ -36,6 +42,168 @@ const MESSAGES: &str = r#"{"timestamp":"2020-09-14T15:50:30.225046000Z","flow_id
 {"timestamp":"2020-09-14T15:50:32.124621000Z","flow_id":4979841782832296,"event_type":"http","src_ip":"192.168.122.3","src_port":56238,"dest_ip":"172.217.4.78","dest_port":443,"proto":"TCP","http":{"direction":"request","http_method":"GET","hostname":"www.youtube.com","url":"/sw.js","protocol":"HTTP/2","http_user_agent":"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/84.0.4147.135 Safari/537.36","http_refer":"https://www.youtube.com/sw.js","length":0,"state":"complete"}}
 {"timestamp":"2020-09-14T15:50:32.157024000Z","flow_id":4979841782832296,"event_type":"http","src_ip":"172.217.4.78","src_port":443,"dest_ip":"192.168.122.3","dest_port":56238,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.youtube.com","url":"/sw.js","protocol":"HTTP/2","status":200,"http_content_type":"text/javascript","content_encoding":"br","length":880,"state":"complete"}}
 "#;
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::session(SessionKey::Connection, Http2 { common: common(params) }))
+}
+
+/// State that connections share.
+struct Http2 {
+    common: Common,
+}
+
+#[derive(Default)]
+struct Session {
+    conversation: Conversation,
+    /// The stream numbers of exchanges in the output.
+    numbers: BTreeMap<u64, u32>,
+    /// Where the last call stopped, if before the end of its batch: block and offset.
+    stopped: Option<(usize, usize)>,
+}
+
+/// Gives the messages of each stream in its class.
+struct Listener<'a, 'b> {
+    out: &'a mut Output<'b>,
+    numbers: &'a mut BTreeMap<u64, u32>,
+    /// The class of the connection.
+    class: Class,
+}
+
+impl Listener<'_, '_> {
+    /// The output in the class of this message. `None`: it has none.
+    fn of(&mut self, id: Id) -> Option<&mut Self> {
+        let number = *self.numbers.get(&id.exchange)?;
+        self.out.block.class = Class::of_stream(number, id.side.index() as u8);
+        Some(self)
+    }
+}
+
+impl Ear<Fact> for Listener<'_, '_> {
+    fn begin(&mut self, id: Id) {
+        if !self.numbers.contains_key(&id.exchange) {
+            let facts = self.out.streams.get(self.class).cloned();
+            match facts.and_then(|facts| self.out.streams.open(facts)) {
+                Some(number) => _ = self.numbers.insert(id.exchange, number),
+                None => self.count("http2 streams without a number", 1),
+            }
+        }
+        if let Some(to) = self.of(id) {
+            to.out.begin(id);
+        }
+    }
+
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        self.out.fact(id, fact, value);
+    }
+
+    fn number(&mut self, id: Id, fact: Fact, value: u64) {
+        self.out.number(id, fact, value);
+    }
+
+    fn head_done(&mut self, id: Id) {
+        if let Some(to) = self.of(id) {
+            to.out.head_done(id);
+        }
+    }
+
+    fn bare(&mut self, id: Id, how: How) {
+        if let Some(to) = self.of(id) {
+            to.out.bare(id, how);
+        }
+    }
+
+    fn body(&mut self, id: Id, piece: Body<'_>) {
+        if let Some(to) = self.of(id) {
+            to.out.body(id, piece);
+        }
+    }
+
+    fn room(&mut self, id: Id, max: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) {
+        if let Some(to) = self.of(id) {
+            to.out.room(id, max, fill);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.is_full()
+    }
+
+    fn lost(&mut self, id: Id, what: &'static str) {
+        self.out.lost(id, what);
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        Ear::count(self.out, what, times);
+    }
+
+    fn end(&mut self, id: Id, how: How) {
+        if let Some(to) = self.of(id) {
+            to.out.end(id, how);
+        }
+    }
+
+    fn over(&mut self, exchange: u64) {
+        if let Some(number) = self.numbers.remove(&exchange) {
+            self.out.streams.close(number);
+        }
+    }
+}
+
+impl SessionFilter for Http2 {
+    type State = Session;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
+        Session::default()
+    }
+
+    fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let from = session.stopped.take();
+        let Exit { shared, mut out, .. } = Exit::new(cx, &mut self.common);
+        let Session { conversation, numbers, .. } = session;
+        for (place, block) in batch.iter() {
+            let offset = match from {
+                Some((stopped, _)) if place < stopped => continue,
+                Some((stopped, offset)) if place == stopped => Some(offset),
+                _ => None,
+            };
+            (out.place, out.block) = (place, *block);
+            let run = Run { bytes: out.rings.bytes(block), time: block.time };
+            let side = Side::to_server(block.class.direction() == 0);
+            let mut ear = Listener { out: &mut out, numbers, class: block.class };
+            if offset.is_none() && block.gap() > 0 {
+                conversation.gap(side, block.gap(), shared, &mut ear);
+            }
+            match conversation.feed(side, run, offset.unwrap_or_default(), shared, &mut ear) {
+                Fed::Mine => {}
+                Fed::NotMine => out.reject_block(),
+                Fed::Full { used } => {
+                    session.stopped = Some((place, used));
+                    return Ok(Status::More);
+                }
+            }
+        }
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        session: Session,
+        class: Class,
+        _why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let Session { mut conversation, mut numbers, .. } = session;
+        let Exit { shared, mut out, .. } = Exit::new(cx, &mut self.common);
+        out.block = out.nothing(class);
+        conversation.end(shared, &mut Listener { out: &mut out, numbers: &mut numbers, class });
+        Ok(())
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        debug_assert!(self.common.shared.is_even(), "a closed connection keeps no memory");
+        Ok(Status::Done)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -61,6 +61,12 @@ pub enum Fed {
     Mine,
     /// Another protocol's, or bytes that the conversation passes over.
     NotMine,
+    /// The conversation's up to `used`. One call has read enough: the caller calls again with the rest. So a bomb never
+    /// inflates in one call.
+    Full {
+        /// Bytes that were read.
+        used: usize,
+    },
 }
 
 /// A piece of a body.
@@ -81,8 +87,12 @@ pub enum How {
     Complete,
     /// Bytes are missing, its end among them.
     Gap,
-    /// The conversation ended first.
+    /// The conversation ended first, or the body is damaged.
     Cut,
+    /// A limit left out the rest.
+    Limit,
+    /// As its sender wished, and another message of this side follows in the exchange.
+    Interim,
 }
 
 /// The wishes of an ear, beside facts.
@@ -95,6 +105,10 @@ pub struct Wants {
     pub at_once: bool,
     /// The files in mails ([`Ear::part`]).
     pub parts: bool,
+    /// Bodies also as other receivers read them ([`Ear::reading`]), and those that a status rules out.
+    pub readings: bool,
+    /// Fields of heads as they were sent ([`Ear::field`]).
+    pub fields: bool,
 }
 
 /// What a fact is called, by the client and by the server; empty: this side does not say it.
@@ -151,17 +165,47 @@ pub trait Ear<F> {
     /// A fact that is a number.
     fn number(&mut self, _id: Id, _fact: F, _value: u64) {}
 
+    /// A field of a head or a trailer, as it was sent.
+    fn field(&mut self, _id: Id, _name: &[u8], _value: &[u8]) {}
+
+    /// The fields of a head or a trailer are complete.
+    fn fields_done(&mut self, _id: Id) {}
+
     /// A record of the protocol, if it wants frames.
     fn frame(&mut self, _id: Id, _bytes: &[u8]) {}
 
     /// The head is complete: a body comes next.
     fn head_done(&mut self, _id: Id) {}
 
+    /// The head is complete, and so is the message: it has no body.
+    fn bare(&mut self, id: Id, how: How) {
+        self.head_done(id);
+        self.end(id, how);
+    }
+
     /// A piece of the body.
     fn body(&mut self, _id: Id, _piece: Body<'_>) {}
 
     /// Something of a file in the body, if it wants parts.
     fn part(&mut self, _id: Id, _found: &Found<'_>) {}
+
+    /// The last piece of the body: the message is complete.
+    fn last(&mut self, id: Id, piece: Body<'_>) {
+        self.body(id, piece);
+        self.end(id, How::Complete);
+    }
+
+    /// Gives `fill` room for at most `max` bytes of the body, which are decoded into it without a copy. `fill` returns how
+    /// many it wrote. Without room it is not called.
+    fn room(&mut self, _id: Id, _max: usize, _fill: &mut dyn FnMut(&mut [u8]) -> usize) {}
+
+    /// Bytes of the body as receivers of kind `number` read it.
+    fn reading(&mut self, _id: Id, _number: usize, _bytes: &[u8]) {}
+
+    /// Whether the ear takes no more in this call.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     /// The peer refused the body, and no byte of it counts.
     fn retract(&mut self, _id: Id) {}
@@ -172,8 +216,14 @@ pub trait Ear<F> {
     /// A limit left something out; `what` names it.
     fn lost(&mut self, _id: Id, _what: &'static str) {}
 
+    /// Something that counters show happened so often.
+    fn count(&mut self, _what: &'static str, _times: u64) {}
+
     /// The message is over.
     fn end(&mut self, id: Id, how: How);
+
+    /// Nothing more comes of this exchange, from either side.
+    fn over(&mut self, _exchange: u64) {}
 }
 
 #[cfg(test)]

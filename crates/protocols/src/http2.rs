@@ -1,7 +1,11 @@
 //! Frames of HTTP/2 (RFC 9113, 4 and 6): their headers, and their contents without padding and priorities.
 //! [`hpack`](crate::hpack) decodes header fields. Streams are not tracked.
 
+mod conversation;
 pub mod table;
+
+pub use conversation::Conversation;
+pub(crate) use conversation::Scratch;
 
 /// The first bytes of a client.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,21 +1,24 @@
-//! The context of all parts of `http` during a call: the output, and the state that connections share.
+//! The ear of `http` and `http2`: facts become records, places of bodies become blocks. What rules hear of HTTP/1 goes the
+//! same way.
 
-use super::row::SCHEMA;
-use base::limits::{
-    DECODED_TURN_BYTES, HTTP_RATIO_FREE_BYTES, HTTP_RATIO_FREE_TOTAL_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS,
-};
+use super::row::{SCHEMA, unfolded};
+use crate::parts::eve::begin_row;
+use base::limits::HTTP_TURN_BLOCKS;
+use buffer::descriptor::WIRE_MAX;
 use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
-use protocols::http::decode::{Decoder, Spares, Spent};
+use protocols::conversation::{Body, Ear, Fact as _, How, Id};
+use protocols::http::shared::Shared;
+use protocols::http::{Fact, body};
 use std::collections::VecDeque;
 
-/// Bytes of another reading of a message (see `reading`).
+/// Bytes of another reading of a message (see [`reading`](protocols::http::reading)).
 #[derive(Debug)]
 pub struct Other {
     /// Blocks that were given before it.
     pub behind: usize,
-    /// Whether the client sent them.
+    /// The client sent them.
     pub to_server: bool,
     /// The number of the reading in its message.
     pub number: usize,
@@ -23,229 +26,263 @@ pub struct Other {
     pub bytes: Vec<u8>,
 }
 
-/// State that all connections share.
-#[derive(Debug)]
-pub struct Shared {
-    /// Undo content codings.
-    pub(super) decode: bool,
+/// What rules ask for and get.
+#[derive(Debug, Default)]
+pub struct ForRules {
     /// The first block of a message holds the bytes of its head instead of a record.
     pub raw_heads: bool,
     /// For each of these heads, the number of the request that it is or answers.
     pub requests: VecDeque<Option<u64>>,
-    /// What other readings of messages have; for rules alone.
+    /// What other readings of messages have.
     pub others: Vec<Other>,
     /// Bytes came that may be part of a message and are in none, or a body is not decoded to its end.
     pub unseen: bool,
-    /// Maximum decoded bytes of one message.
-    pub(super) decoded_max: u64,
-    /// Maximum decoded bytes for each coded byte, beyond the free ones.
-    max_ratio: u64,
-    /// The sum over all messages.
-    pub(super) spent: Spent,
-    /// Maximum bytes kept.
-    memory: usize,
-    /// The part of `memory` that is left for heads, requests and decoders of all connections.
-    pub(super) memory_left: usize,
-    pub(super) row: RowWriter,
-    pub(super) inflaters: Spares,
-    /// Buffers for heads that span blocks.
-    heads: Vec<Vec<u8>>,
-    /// A buffer for gathered coded bytes; empty between batches.
-    pub(super) gather: Vec<u8>,
 }
 
-impl Shared {
-    /// The state of a connection, with its limits on decoded bodies.
-    pub fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
-        Shared {
-            decode,
-            raw_heads: false,
-            requests: VecDeque::new(),
-            others: Vec::new(),
-            unseen: false,
-            decoded_max,
-            max_ratio,
-            spent: Spent::default(),
-            memory,
-            memory_left: memory,
-            row: RowWriter::new(&SCHEMA),
-            inflaters: Spares::default(),
-            heads: Vec::new(),
-            gather: Vec::new(),
-        }
-    }
+/// State that all connections share.
+#[derive(Debug)]
+pub struct Common {
+    /// Limits and memory.
+    pub shared: Shared,
+    row: RowWriter,
+    /// What rules ask for and get.
+    pub rules: ForRules,
+}
 
-    /// Bytes that the codings of `message` may still make, with `at_hand` coded bytes waiting. Messages with a large
-    /// ratio do not hold up one with a small ratio, because it adds more to the total than it uses.
-    pub(super) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
-        let total = self.spent.left(HTTP_RATIO_FREE_TOTAL_BYTES, self.max_ratio, at_hand);
-        message.left(HTTP_RATIO_FREE_BYTES, self.max_ratio, at_hand).min(total)
+impl Common {
+    /// The state of a filter with these limits.
+    pub fn new(shared: Shared) -> Common {
+        Common { shared, row: RowWriter::new(&SCHEMA), rules: ForRules::default() }
     }
+}
 
-    /// Charges memory until it is [given back](Shared::give_back); `false` if there is too little.
-    pub(super) fn charge(&mut self, bytes: usize) -> bool {
-        let left = self.memory_left.checked_sub(bytes);
-        self.memory_left = left.unwrap_or(self.memory_left);
-        left.is_some()
-    }
-
-    pub(super) fn give_back(&mut self, bytes: usize) {
-        self.memory_left += bytes;
-    }
-
-    pub(super) fn is_even(&self) -> bool {
-        self.memory_left == self.memory
-    }
-
-    pub(super) fn head_buffer(&mut self) -> Vec<u8> {
-        self.heads.pop().unwrap_or_default()
-    }
-
-    /// Keeps a buffer for the next head and gives back its charge.
-    pub(super) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
-        self.give_back(buffer.len());
-        buffer.clear();
-        if buffer.capacity() > 0 && self.heads.len() < HTTP_SPARES {
-            self.heads.push(buffer);
-        }
-    }
-
-    /// Keeps the reusable parts of a decoder and gives back its charge.
-    pub(super) fn dismiss_decoder(&mut self, decoder: Decoder) {
-        self.give_back(decoder.bytes());
-        decoder.dismantle(&mut self.inflaters);
-    }
+/// What parts of `http` need during a call.
+pub struct Exit<'a> {
+    /// Limits and memory.
+    pub shared: &'a mut Shared,
+    /// The ear.
+    pub out: Output<'a>,
+    /// The next block continues the stream right after this one.
+    pub(crate) goes_on: bool,
 }
 
 /// Output and counters of one call.
-pub struct Exit<'a> {
-    pub(super) rings: &'a BlockTable,
-    pub(super) streams: &'a StreamTable,
-    pub(super) own: ViewId,
-    pub(super) shared: &'a mut Shared,
-    pub(super) now: u64,
-    /// Bodies are decoded: the request says so, and a filter reads them.
-    pub(super) decodes: bool,
-    /// The next block continues the stream right after this one.
-    pub(super) goes_on: bool,
+pub struct Output<'a> {
+    pub(crate) rings: &'a BlockTable,
+    pub(crate) streams: &'a mut StreamTable,
+    own: ViewId,
+    now: u64,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     marks: &'a mut Marks,
+    row: &'a mut RowWriter,
+    pub(crate) rules: &'a mut ForRules,
+    /// The block that is read, in the class of its message.
+    pub(crate) block: Descriptor,
+    /// Bytes missing before the next block.
+    gap: u32,
     /// The current block's place in its batch.
-    pub(super) place: usize,
+    pub(crate) place: usize,
     /// Number of output blocks at which the call stops.
     out_enough: usize,
-    decoded_bytes: usize,
 }
 
 impl<'a> Exit<'a> {
-    /// An exit into the context `cx`.
-    pub fn new(cx: &'a mut Context<'_>, shared: &'a mut Shared) -> Exit<'a> {
-        Exit {
+    /// Begins a call.
+    pub fn new(cx: &'a mut Context<'_>, common: &'a mut Common) -> Exit<'a> {
+        let Common { shared, row, rules } = common;
+        shared.begin_turn(cx.bodies_are_read);
+        let out = Output {
             rings: cx.rings,
             streams: cx.streams,
             own: cx.own,
-            decodes: shared.decode && cx.bodies_are_read,
-            shared,
             now: cx.now,
-            goes_on: false,
             out_enough: cx.out.len() + HTTP_TURN_BLOCKS,
             out: cx.out,
             counters: cx.counters,
             marks: cx.marks,
+            row,
+            rules,
+            block: cx.own.block(0, 0),
+            gap: 0,
             place: 0,
-            decoded_bytes: 0,
-        }
+        };
+        Exit { shared, out, goes_on: false }
     }
 
     /// Whether there is enough output for this call.
-    pub(super) fn is_full(&self) -> bool {
-        self.out.len() >= self.out_enough || self.decoded_bytes >= DECODED_TURN_BYTES
+    pub(crate) fn is_full(&self) -> bool {
+        body::is_full(self.shared, &self.out)
     }
 
-    pub(super) fn push(&mut self, block: Descriptor) {
-        self.out.push(block);
+    pub(crate) fn count(&mut self, event: &'static str, count: u64) {
+        self.out.counters.events.add(event, count);
     }
 
-    /// Gives the written row as the first block of a message of this class.
-    pub(super) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
-        self.push_first(self.rings.append_copy(self.own, &[self.shared.row.row()]), time, class, flags);
+    /// Counts an event that leaves part of a message unread.
+    pub(crate) fn count_unseen(&mut self, event: &'static str) {
+        self.count(event, 1);
+        self.out.rules.unseen = true;
+    }
+}
+
+impl Output<'_> {
+    /// Gives the written row as the first block of a message.
+    pub(crate) fn push_row(&mut self, flags: Flags) {
+        let block = self.rings.append_copy(self.own, &[self.row.row()]);
+        self.push_first(block, flags);
     }
 
     /// Gives the bytes of a head as the first block of a message. `request`: the number of the request that the message
     /// is or answers.
-    pub(super) fn push_head(&mut self, head: &[u8], request: Option<u64>, time: u64, class: Class, flags: Flags) {
-        if self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags) {
-            self.shared.requests.push_back(request);
+    pub(crate) fn push_head(&mut self, head: &[u8], request: Option<u64>, flags: Flags) {
+        if self.push_first(self.rings.append_copy(self.own, &[head]), flags) {
+            self.rules.requests.push_back(request);
         }
     }
 
-    /// Gives a copy of bytes that another reading of the message of this direction has.
-    pub(super) fn push_reading(&mut self, number: usize, to_server: bool, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            let behind = self.out.len();
-            self.shared.others.push(Other { behind, to_server, number, bytes: bytes.to_vec() });
-        }
-    }
-
-    fn push_first(&mut self, block: Option<Descriptor>, time: u64, class: Class, flags: Flags) -> bool {
+    fn push_first(&mut self, block: Option<Descriptor>, flags: Flags) -> bool {
         let Some(mut block) = block else {
             // A head is far shorter than the maximum of a block.
             self.count("records too long", 1);
             return false;
         };
         self.count("messages", 1);
-        (block.time, block.class) = (time, class);
+        (block.time, block.class) = (self.block.time, self.block.class);
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
-        self.push(block);
+        self.out.push(block);
         true
     }
 
-    /// Gives a block like `like` with at most `max` decoded bytes, which `fill` writes.
-    pub(super) fn push_filled<R>(
-        &mut self,
-        like: &Descriptor,
-        max: usize,
-        fill: impl FnOnce(&mut [u8]) -> (usize, R),
-    ) -> Option<R> {
-        let (mut block, result) = self.rings.append(self.own, max, fill)?;
-        if block.len > 0 {
-            (block.time, block.class) = (like.time, like.class);
-            self.decoded_bytes += block.len as usize;
-            self.push(block);
+    /// Gives a block of a body, with the gap before it.
+    fn give(&mut self, mut part: Descriptor, flags: Flags) {
+        let gap = std::mem::take(&mut self.gap);
+        if gap > 0 && gap > WIRE_MAX.saturating_sub(part.len) {
+            self.give_gap(gap);
+        } else if gap > 0 {
+            part.set_wire(gap + part.len);
+            part.add_flags(Flags::GAP_BEFORE);
         }
-        Some(result)
+        part.add_flags(flags);
+        self.out.push(part);
     }
 
-    /// Copies bytes to the filter's own ring, as a block like `like`. The block is not given yet.
-    pub(super) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
-        let mut block = self.rings.append_copy(self.own, &[bytes])?;
-        (block.time, block.class) = (like.time, like.class);
-        Some(block)
+    fn give_gap(&mut self, gap: u32) {
+        let mut empty = self.block.part(0, 0);
+        empty.set_wire(gap);
+        empty.set_flags(Flags::GAP_BEFORE);
+        self.out.push(empty);
+    }
+
+    fn piece(&mut self, piece: Body<'_>, flags: Flags) {
+        let block = match piece {
+            Body::Range(range) => Some(self.block.part(range.start as u32, range.len() as u32)),
+            Body::Kept(bytes, time) => self.rings.append_copy(self.own, &[bytes]).map(|mut block| {
+                (block.time, block.class) = (time, self.block.class);
+                block
+            }),
+            Body::Missing(mut missing) => {
+                // More than one block can say.
+                while missing > WIRE_MAX - self.gap {
+                    missing -= WIRE_MAX - std::mem::take(&mut self.gap);
+                    self.give_gap(WIRE_MAX);
+                }
+                self.gap += missing;
+                None
+            }
+        };
+        if let Some(block) = block {
+            self.give(block, flags);
+        }
     }
 
     /// An empty block of this class in the filter's own ring, for when no other block exists.
-    pub(super) fn nothing(&self, class: Class) -> Descriptor {
+    pub(crate) fn nothing(&self, class: Class) -> Descriptor {
         Descriptor { time: self.now, class, ..self.own.block(0, 0) }
     }
 
-    pub(super) fn count(&mut self, event: &'static str, count: u64) {
-        self.counters.events.add(event, count);
-    }
-
-    /// Counts an event that leaves part of a message unread.
-    pub(super) fn count_unseen(&mut self, event: &'static str) {
-        self.count(event, 1);
-        self.shared.unseen = true;
-    }
-
     /// Counts the current block as dropped.
-    pub(super) fn drop_block(&mut self, reason: &'static str) {
+    pub(crate) fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
 
     /// Rejects the current block: it is not for this filter.
-    pub(super) fn reject_block(&mut self) {
+    pub(crate) fn reject_block(&mut self) {
         self.counters.reject(self.marks, self.place);
+    }
+}
+
+/// What the flags of the last block say of how a message ended.
+fn last(how: How) -> Flags {
+    match how {
+        How::Complete | How::Interim => Flags::LAST,
+        How::Gap | How::Cut => Flags::LAST.with(Flags::TRUNCATED),
+        How::Limit => Flags::LAST.with(Flags::TRUNCATED).with(Flags::LIMITED),
+    }
+}
+
+impl Ear<Fact> for Output<'_> {
+    fn begin(&mut self, _id: Id) {
+        begin_row(self.row, self.block.time, self.block.class, self.streams.get(self.block.class));
+    }
+
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        unfolded(self.row, Fact::ALL[fact.number()].field[id.side.index()], value);
+    }
+
+    fn number(&mut self, id: Id, fact: Fact, value: u64) {
+        let field = Fact::ALL[fact.number()].field[id.side.index()];
+        if !field.is_empty() {
+            self.row.number(field, value);
+        }
+    }
+
+    fn head_done(&mut self, _id: Id) {
+        self.push_row(Flags::NONE);
+    }
+
+    fn bare(&mut self, _id: Id, how: How) {
+        self.push_row(last(how));
+    }
+
+    fn body(&mut self, _id: Id, piece: Body<'_>) {
+        self.piece(piece, Flags::NONE);
+    }
+
+    fn last(&mut self, _id: Id, piece: Body<'_>) {
+        self.piece(piece, Flags::LAST);
+    }
+
+    fn room(&mut self, _id: Id, max: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) {
+        if let Some((mut block, ())) = self.rings.append(self.own, max, |space| (fill(space), ()))
+            && block.len > 0
+        {
+            (block.time, block.class) = (self.block.time, self.block.class);
+            self.out.push(block);
+        }
+    }
+
+    fn reading(&mut self, id: Id, number: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let (behind, to_server) = (self.out.len(), id.side.is_client());
+            self.rules.others.push(Other { behind, to_server, number, bytes: bytes.to_vec() });
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.out.len() >= self.out_enough
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.count(what, 1);
+        self.rules.unseen = true;
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        self.counters.events.add(what, times);
+    }
+
+    fn end(&mut self, _id: Id, how: How) {
+        self.give(self.block.part(0, 0), last(how));
     }
 }

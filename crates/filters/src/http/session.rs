@@ -7,16 +7,17 @@
 //! Tiers: a head inside one block is parsed in place, a head that spans blocks is copied together; `body` reads
 //! bodies.
 
-use super::body::{Body, End, Framing};
 use super::exit::Exit;
-use super::reading::{Readings, undone};
-use super::row::{Notes, give_row};
 use super::side::{Phase, Side};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
+use protocols::conversation::{Ear, Id, Side as Sender};
 use protocols::http::asked::{Asked, Method, Question};
+use protocols::http::body::{Body, End, Framing, Source};
+use protocols::http::facts::{Notes, tell};
 use protocols::http::head::{Head, host_name};
+use protocols::http::reading::{Readings, undone};
 use protocols::http::socks::Socks;
 use protocols::http::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
 use protocols::proxy::{Proxy, Read};
@@ -82,7 +83,7 @@ impl Session {
                 Some(from) if index == from.block => from,
                 _ => Place { block: index, ..Place::default() },
             };
-            exit.place = index;
+            exit.out.place = index;
             exit.goes_on = blocks.peek().is_some_and(|(_, next)| goes_on(block, next));
             if exit.is_full() || !self.block(block, &mut place, exit) {
                 self.stopped = Some(place);
@@ -101,7 +102,7 @@ impl Session {
     pub fn close(mut self, class: Class, exit: &mut Exit<'_>) {
         for direction in [0, 1] {
             let class = Class::of_stream(class.connection(), direction);
-            self.stream_ends(class, &exit.nothing(class), false, exit);
+            self.stream_ends(class, &exit.out.nothing(class), false, exit);
         }
         self.asked.forget();
         exit.shared.give_back(self.asked_bytes);
@@ -111,11 +112,13 @@ impl Session {
     fn block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) -> bool {
         let class = block.class;
         let side = usize::from(class.direction());
+        exit.out.block = *block;
         if !place.begun {
             place.begun = true;
             self.begin_block(block, place, exit);
+            exit.out.block = *block;
         }
-        let rings = exit.rings;
+        let rings = exit.out.rings;
         let bytes = rings.bytes(block);
         loop {
             let offset = place.offset;
@@ -123,7 +126,7 @@ impl Session {
                 && body.end != End::Open
                 && !body.is_pending()
             {
-                self.finish_body(side, &block.part(offset as u32, 0), exit);
+                self.finish_body(side, exit);
                 continue;
             }
             let this = &mut self.sides[side];
@@ -136,10 +139,10 @@ impl Session {
                 Phase::Body(body)
                     if body.is_pending() || offset >= bytes.len() && !exit.goes_on && body.has_gathered() =>
                 {
-                    body.fetch(block, exit);
+                    body.fetch(exit.shared, &mut exit.out);
                     place.cut = place.cut.or(body.cut());
                 }
-                Phase::Body(body) if !body.in_doubt && !this.head.is_empty() => self.give_held(side, block, exit),
+                Phase::Body(body) if !body.in_doubt && !this.head.is_empty() => self.give_held(side, exit),
                 _ if offset >= bytes.len() => break,
                 Phase::Body(body) if body.in_doubt => {
                     place.offset += self.begin_doubtful_body(block, &bytes[offset..], exit);
@@ -165,7 +168,12 @@ impl Session {
                 Phase::Body(body) => {
                     let end = if body.first_line { memchr(b'\n', &bytes[offset..]) } else { None };
                     let most = end.map_or(bytes.len(), |end| offset + end + 1);
-                    place.offset = body.take(block, &bytes[..most], offset, exit);
+                    place.offset = body.take(
+                        Source { bytes: &bytes[..most], kept: None, more_follows: exit.goes_on },
+                        offset,
+                        exit.shared,
+                        &mut exit.out,
+                    );
                     if end.is_some() && place.offset == most {
                         (body.first_line, body.in_doubt) = (false, true);
                     }
@@ -219,7 +227,7 @@ impl Session {
         let this = &mut self.sides[usize::from(block.class.direction())];
         match this.phase {
             Phase::Skip if block.len > 0 => this.phase = Phase::Start,
-            Phase::Start if !this.line_whole && begins_anew(&this.head, exit.rings.bytes(block)) => {
+            Phase::Start if !this.line_whole && begins_anew(&this.head, exit.out.rings.bytes(block)) => {
                 let len = this.head.len();
                 this.drop_head(exit);
                 this.seek(len, exit);
@@ -232,11 +240,11 @@ impl Session {
         let side = &self.sides[usize::from(block.class.direction())];
         let gone = matches!(side.phase, Phase::Gone);
         if place.unwanted || gone && !place.used {
-            exit.reject_block();
+            exit.out.reject_block();
         } else if let Some(limit) = place.cut {
-            exit.drop_block(limit);
+            exit.out.drop_block(limit);
         } else if block.len > 0 && !place.used {
-            if side.confirmed { exit.drop_block("no start line found") } else { exit.reject_block() }
+            if side.confirmed { exit.out.drop_block("no start line found") } else { exit.out.reject_block() }
         }
         if block.has(Flags::LAST) {
             self.stream_ends(block.class, &block.part(block.len, 0), !block.has(Flags::TRUNCATED), exit);
@@ -246,11 +254,12 @@ impl Session {
     /// A direction ended. `seen`: its end was in the capture. `at` is an empty block of the direction.
     fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
         let side = usize::from(class.direction());
+        exit.out.block = *at;
         self.end_first_line(side, at, exit);
-        self.end_doubt(side, at, exit);
+        self.end_doubt(side, exit);
         if let Phase::Body(body) = &mut self.sides[side].phase {
             body.stream_ends(seen);
-            body.finish(at, exit);
+            body.finish(exit.shared, &mut exit.out);
         }
         self.cut_head(class, exit);
         self.sides[side].gone(exit);
@@ -260,15 +269,15 @@ impl Session {
     fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
         let side = usize::from(block.class.direction());
         self.end_first_line(side, &block.part(0, 0), exit);
-        self.end_doubt(side, &block.part(0, 0), exit);
+        self.end_doubt(side, exit);
         let in_body = match &mut self.sides[side].phase {
             Phase::Gone => return false,
             Phase::Body(body) => {
-                let behind = body.miss(bytes, block, exit);
+                let behind = body.miss(bytes, exit.shared, &mut exit.out);
                 if behind == 0 {
                     return true;
                 }
-                self.finish_body(side, &block.part(0, 0), exit);
+                self.finish_body(side, exit);
                 true
             }
             Phase::Fresh | Phase::Socks(_) | Phase::Proxy(_) | Phase::Start | Phase::Skip => false,
@@ -288,13 +297,13 @@ impl Session {
         in_body
     }
 
-    fn finish_body(&mut self, side: usize, at: &Descriptor, exit: &mut Exit<'_>) {
+    fn finish_body(&mut self, side: usize, exit: &mut Exit<'_>) {
         let this = &mut self.sides[side];
         let Phase::Body(mut body) = std::mem::replace(&mut this.phase, Phase::Start) else { return };
         if body.end == End::Broken {
             (this.lost, this.phase) = (true, Phase::Skip);
         }
-        body.finish(at, exit);
+        body.finish(exit.shared, &mut exit.out);
         if this.tunnel {
             this.gone(exit);
         }
@@ -328,24 +337,22 @@ impl Session {
     }
 
     /// Gives copied bytes that turned out to be body.
-    fn give_held(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
+    fn give_held(&mut self, side: usize, exit: &mut Exit<'_>) {
         let this = &mut self.sides[side];
         let Phase::Body(body) = &mut this.phase else { return };
-        let used = match exit.copied(like, &this.head) {
-            Some(block) => body.take(&block, &this.head, 0, exit),
-            None => this.head.len(),
-        };
+        let held = Source { bytes: &this.head, kept: Some(exit.out.block.time), more_follows: exit.goes_on };
+        let used = body.take(held, 0, exit.shared, &mut exit.out);
         this.head.drain(..used);
         exit.shared.give_back(used);
     }
 
     /// No more bytes can show whether the current body is the next response: treat it as a body.
-    fn end_doubt(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
+    fn end_doubt(&mut self, side: usize, exit: &mut Exit<'_>) {
         if let Phase::Body(body) = &mut self.sides[side].phase
             && std::mem::take(&mut body.in_doubt)
             && !self.sides[side].head.is_empty()
         {
-            self.give_held(side, like, exit);
+            self.give_held(side, exit);
             self.sides[side].drop_head(exit);
         }
     }
@@ -378,10 +385,10 @@ impl Session {
         }
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES)];
         // Rules know which side answers.
-        let fits = if exit.shared.raw_heads && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
+        let fits = if exit.out.rules.raw_heads && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
         let line = memchr(b'\n', bytes);
         if self.may_lack_head(side) && !may_answer(bytes) {
-            if exit.shared.raw_heads {
+            if exit.out.rules.raw_heads {
                 self.message(NO_HEAD, block.time, block.class, true, exit);
                 return 0;
             }
@@ -452,7 +459,7 @@ impl Session {
         let begins = !this.head.is_empty() && matches!(this.phase, Phase::Start) && start_line(&this.head).is_none();
         if begins && self.may_lack_head(side) {
             self.begin_without_head(at.class, exit);
-            self.give_held(side, at, exit);
+            self.give_held(side, exit);
             self.sides[side].drop_head(exit);
         }
     }
@@ -479,7 +486,7 @@ impl Session {
             return bytes.len();
         }
         if self.may_lack_head(side) && !may_answer(&self.sides[side].head) {
-            if exit.shared.raw_heads {
+            if exit.out.rules.raw_heads {
                 self.begin_without_head(block.class, exit);
             }
             return bytes.len();
@@ -534,7 +541,7 @@ impl Session {
             self.give_up_head(class, exit);
         } else {
             // It may be a start line, and is not read.
-            exit.shared.unseen = true;
+            exit.out.rules.unseen = true;
             this.drop_head(exit);
             self.no_start(class, exit);
         }
@@ -555,7 +562,7 @@ impl Session {
         }
         let (head, time) = (std::mem::take(&mut this.head), this.head_time);
         // Rules have no buffer for part of a first line.
-        let is_read = std::mem::take(&mut this.line_whole) || !exit.shared.raw_heads;
+        let is_read = std::mem::take(&mut this.line_whole) || !exit.out.rules.raw_heads;
         if is_read && self.message(&head, time, class, false, exit) {
             exit.count("heads cut", 1);
         }
@@ -569,7 +576,7 @@ impl Session {
             [client, server] if side == 0 => [client, server],
             [client, server] => [server, client],
         };
-        let midstream = || exit.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream);
+        let midstream = || exit.out.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if this.after_connect {
             // The response was not seen, but these bytes show that it opened a tunnel.
             this.gone(exit);
@@ -585,7 +592,7 @@ impl Session {
 
     /// Gives the record of a head, whole or incomplete, and begins its body. `false`: it is none.
     fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) -> bool {
-        let read = if whole || exit.shared.raw_heads {
+        let read = if whole || exit.out.rules.raw_heads {
             Head::parse(bytes).map(|head| (head, None))
         } else {
             Head::parse_cut(bytes).map(|(head, cut)| (head, Some(cut)))
@@ -626,7 +633,7 @@ impl Session {
                 // Some clients take the bytes behind it for a body; rules look at them, unless they are the next response. The
                 // length in a 304 is that of the body which the server did not send (RFC 9110, 15.4.5).
                 has_odd_body = bodyless && (status != Some(304) || head.chunked);
-                doubted = bodyless && exit.shared.raw_heads && (head.chunked || head.length.is_some());
+                doubted = bodyless && exit.out.rules.raw_heads && (head.chunked || head.length.is_some());
                 let none = tunnel || question.kind == Method::Head || bodyless && !doubted;
                 (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
             }
@@ -636,31 +643,36 @@ impl Session {
             Framing::None => Flags::LAST,
             _ => Flags::NONE,
         };
-        if exit.shared.raw_heads {
-            exit.push_head(bytes, question.number, time, class, flags);
+        let id = Id { exchange: question.number.unwrap_or_default(), side: Sender::to_server(side == 0) };
+        let now = std::mem::replace(&mut exit.out.block.time, time);
+        if exit.out.rules.raw_heads {
+            exit.out.push_head(bytes, question.number, flags);
         } else {
             let notes = Notes { ambiguous: &head.ambiguous(has_odd_body), cut };
-            give_row(&head, notes, question, time, class, flags, exit);
+            exit.out.begin(id);
+            tell(id, &head, notes, question, &mut exit.out);
+            exit.out.push_row(flags);
         }
+        exit.out.block.time = now;
         // A whole head ends in a line end, and so is never equal to this.
         let is_old = whole && bytes == NO_HEAD;
         let is_interim = matches!(head.start, StartLine::Response { status: Some(status), .. } if is_interim(status));
         let is_connect = question.kind == Method::Connect;
         // Only for rules.
-        let mut readings = (exit.shared.raw_heads && whole).then(|| Readings::of(&head, bytes, framing));
+        let mut readings = (exit.out.rules.raw_heads && whole).then(|| Readings::of(&head, bytes, framing));
         if let Some(readings) = &mut readings {
-            readings.take_head(bytes, side == 0, exit);
+            readings.take_head(bytes, id, exit.shared, &mut exit.out);
         }
         let phase = match framing {
             _ if !whole => Phase::Start,
             Framing::None => {
-                readings.into_iter().for_each(|readings| readings.end(exit));
+                readings.into_iter().for_each(|readings| readings.end(exit.shared));
                 Phase::Start
             }
             framing => {
-                let mut body = Body::new(framing, &head, exit);
+                let mut body = Body::new(id, framing, &head, exit.shared, &mut exit.out);
                 body.in_doubt = unseen || doubted;
-                body.first_line = is_old && exit.shared.raw_heads;
+                body.first_line = is_old && exit.out.rules.raw_heads;
                 if let Some(mut readings) = readings {
                     if is_interim {
                         readings.add(framing, &undone(&head.transfer, &head.content));

@@ -1,8 +1,8 @@
 //! The state of one direction of a connection.
 
-use super::body::Body;
 use super::exit::Exit;
 use base::limits::HTTP_SEEK_BYTES;
+use protocols::http::body::Body;
 use protocols::http::socks::Socks;
 use protocols::http::start::EmptyLine;
 use protocols::proxy::Proxy;

@@ -216,9 +216,9 @@ impl Application {
                 }
             }
             Application::Http2(http2) => {
-                let before = http2.is_dns;
-                http2.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
-                return (http2.is_dns && !before).then_some(App::Doh2);
+                let before = http2.is_dns();
+                http2.feed(side, run, block.gap(), shared.shared(), to);
+                return (http2.is_dns() && !before).then_some(App::Doh2);
             }
             Application::WebSocket(socket) => socket.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Dcerpc(calls) => {
@@ -335,8 +335,10 @@ impl Application {
     }
 
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
-        if let Application::Http(http) = self {
-            http.close(class, shared, cx);
+        match self {
+            Application::Http(http) => http.close(class, shared, cx),
+            Application::Http2(http2) => http2.close(shared.shared()),
+            _ => {}
         }
     }
 }

@@ -6,8 +6,9 @@ use super::transactions::Transactions;
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use filter::prelude::*;
 use filter::{Counters, Marks};
-use filters::http::exit::{Exit, Other, Shared};
+use filters::http::exit::{Common, Exit, Other};
 use filters::http::session::Session;
+use protocols::http::shared::Shared;
 use protocols::http::start::{StartLine, is_interim, start_line, trim};
 use protocols::http::uri;
 use rules::Transaction;
@@ -53,7 +54,7 @@ pub(super) enum Upgrade {
 pub(super) struct HttpShared {
     /// Rules use application events.
     pub asks: bool,
-    shared: Shared,
+    common: Common,
     out: Vec<Descriptor>,
     counters: Counters,
     marks: Marks,
@@ -61,14 +62,19 @@ pub(super) struct HttpShared {
 
 impl HttpShared {
     pub fn new() -> HttpShared {
-        let mut shared = Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES);
-        shared.raw_heads = true;
-        HttpShared { asks: false, shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
+        let mut common = Common::new(Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES));
+        common.rules.raw_heads = true;
+        HttpShared { asks: false, common, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
+    }
+
+    /// Limits and memory.
+    pub fn shared(&mut self) -> &mut Shared {
+        &mut self.common.shared
     }
 
     /// Runs `call` with a context that has our own output, counters and marks.
     fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
-        let HttpShared { shared, out, counters, marks, .. } = self;
+        let HttpShared { common, out, counters, marks, .. } = self;
         let mut inner = Context {
             rings: cx.rings,
             streams: cx.streams,
@@ -84,7 +90,7 @@ impl HttpShared {
             order: cx.order,
             stop: cx.stop,
         };
-        call(&mut Exit::new(&mut inner, shared))
+        call(&mut Exit::new(&mut inner, common))
     }
 }
 
@@ -103,7 +109,7 @@ impl Http {
                 let batch = Batch::new(&mut blocks);
                 shared.within(cx, |exit| self.session.run(&batch, exit))
             };
-            to.unseen |= std::mem::take(&mut shared.shared.unseen);
+            to.unseen |= std::mem::take(&mut shared.common.rules.unseen);
             self.messages(shared, cx, to);
             if status != Status::More {
                 break;
@@ -131,14 +137,14 @@ impl Http {
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         shared.within(cx, |exit| self.session.close(class, exit));
         shared.out.clear();
-        shared.shared.requests.clear();
-        shared.shared.others.clear();
-        shared.shared.unseen = false;
+        shared.common.rules.requests.clear();
+        shared.common.rules.others.clear();
+        shared.common.rules.unseen = false;
     }
 
     fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
         let mut out = std::mem::take(&mut shared.out);
-        let others = std::mem::take(&mut shared.shared.others);
+        let others = std::mem::take(&mut shared.common.rules.others);
         let mut others = others.into_iter().peekable();
         for (at, block) in out.drain(..).enumerate() {
             while let Some(other) = others.next_if(|other| other.behind <= at) {
@@ -148,7 +154,7 @@ impl Http {
             let side = usize::from(!to_server);
             let bytes = cx.rings.bytes(&block);
             if block.has(Flags::META) {
-                let request = shared.shared.requests.pop_front().flatten();
+                let request = shared.common.rules.requests.pop_front().flatten();
                 self.newest[side] = None;
                 self.current[side] = self.head(bytes, request, to_server, shared.asks, to);
                 self.newest[side] = self.current[side].or(self.newest[side]);

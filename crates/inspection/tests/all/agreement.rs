@@ -29,10 +29,6 @@ struct Contradiction {
     is_shared: bool,
 }
 
-const fn bundled(protocol: &'static str, values: &'static [&'static str], why: &'static str) -> Contradiction {
-    Contradiction { protocol, values, why, is_shared: false }
-}
-
 const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'static str) -> Contradiction {
     Contradiction { protocol, values, why, is_shared: true }
 }
@@ -44,11 +40,12 @@ const CONTRADICTIONS: &[Contradiction] = &[
         &["http.status"],
         "behind a gap rules know HTTP/2 by the server's settings, and the filter reads on in HTTP/1",
     ),
-    bundled("http2", HTTP2_VALUES, "rules find a connection by the server's settings, the filter by the preface"),
-    shared("http2", &["http.protocol"], "the same"),
+    shared(
+        "http2",
+        &["http.http_content_type", "http.protocol", "http.status"],
+        "a connection upgraded from HTTP/1 is read by `http |! http2`, and here `http2` reads it from its start",
+    ),
 ];
-
-const HTTP2_VALUES: &[&str] = &["http.http_content_type", "http.status"];
 
 /// The values of each connection, by the ends of the connection and by name.
 type Said = BTreeMap<(String, &'static str), BTreeSet<String>>;

@@ -62,17 +62,8 @@ impl Table {
         }
     }
 
-    /// Decodes a block into `head`. `None`: the block is damaged or too large, so later fields of the connection
-    /// cannot be known.
-    pub fn decode(&mut self, block: &[u8], head: &mut HeadText) -> Option<()> {
-        head.clear();
-        let mut field = std::mem::take(&mut head.field);
-        let decoded = self.each_field(block, &mut field, |field| head.add_field(field));
-        head.field = field;
-        decoded
-    }
-
-    /// Decodes a block and calls `each` with every field, in the buffers of `head`.
+    /// Decodes a block and calls `each` with every field, in the buffers of `head`. `None`: the block is damaged or too large, so
+    /// later fields of the connection cannot be known.
     pub fn each_field(
         &mut self,
         mut block: &[u8],
@@ -140,7 +131,6 @@ impl FieldText {
 /// A head being decoded; its buffers are reused.
 #[derive(Debug, Default)]
 pub struct HeadText {
-    field: FieldText,
     method: Vec<u8>,
     path: Vec<u8>,
     status: Vec<u8>,
@@ -148,13 +138,15 @@ pub struct HeadText {
 }
 
 impl HeadText {
-    fn clear(&mut self) {
+    /// Begins anew.
+    pub fn clear(&mut self) {
         for text in [&mut self.method, &mut self.path, &mut self.status, &mut self.fields] {
             text.clear();
         }
     }
 
-    fn add_field(&mut self, field: &mut FieldText) {
+    /// Adds a field.
+    pub fn add_field(&mut self, field: &mut FieldText) {
         // Line breaks are not allowed (RFC 9113, 8.2.1) and would begin new fields here.
         field.value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).for_each(|byte| *byte = b' ');
         let name = match &field.name[..] {
@@ -199,6 +191,11 @@ fn replace(slot: &mut Vec<u8>, value: &[u8]) {
 mod tests {
     use super::*;
 
+    fn decode(table: &mut Table, block: &[u8], head: &mut HeadText) -> Option<()> {
+        head.clear();
+        table.each_field(block, &mut FieldText::default(), |field| head.add_field(field))
+    }
+
     /// The examples of RFC 7541, C.4: three requests on one connection.
     #[test]
     fn a_connection() {
@@ -217,27 +214,27 @@ mod tests {
         ];
         let (mut table, mut head, mut text) = (Table::default(), HeadText::default(), Vec::new());
         for (block, expected) in blocks.into_iter().zip(expected) {
-            table.decode(block, &mut head).unwrap();
+            decode(&mut table, block, &mut head).unwrap();
             assert!(head.write(&mut text));
             assert_eq!(String::from_utf8(text.clone()).unwrap(), expected);
         }
         assert_eq!((table.bytes(), table.entries.len()), (164, 3));
         // A smaller table keeps the newest fields.
-        table.decode(&[0x3f, 0x21], &mut head).unwrap();
+        decode(&mut table, &[0x3f, 0x21], &mut head).unwrap();
         assert_eq!((table.bytes(), table.entries.len()), (54, 1));
-        assert_eq!(table.decode(&[0xff, 9], &mut head), None);
+        assert_eq!(decode(&mut table, &[0xff, 9], &mut head), None);
     }
 
     #[test]
     fn what_would_be_another_line_is_none() {
         let (mut table, mut head, mut text) = (Table::default(), HeadText::default(), Vec::new());
         let block = [&[0x88, 0, 1, b'a', 6][..], b"x\r\nb:c", &[0, 3], b"a\nb", &[1, b'c']].concat();
-        table.decode(&block, &mut head).unwrap();
+        decode(&mut table, &block, &mut head).unwrap();
         assert!(head.write(&mut text));
         assert_eq!(text, b"HTTP/1.1 200\r\na: x  b:c\r\n\r\n");
         // A long field, repeated by its number.
         let long = [&[0x40, 1, b'a', 0x7f, 0xe9, 0x1e][..], &[b'x'; 4000]].concat();
         let bomb = [long, vec![0xbe; 100]].concat();
-        assert_eq!(Table::default().decode(&bomb, &mut head), None);
+        assert_eq!(decode(&mut Table::default(), &bomb, &mut head), None);
     }
 }

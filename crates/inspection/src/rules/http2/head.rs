@@ -5,18 +5,9 @@ use crate::rules::http::{put_host, put_pairs};
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use protocols::hpack::{self, Piece};
 use protocols::http::uri;
 use rules::Transaction;
 use rules::names::{App, Buffer};
-
-/// Updates of the table size at the start of a header block.
-pub(super) fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || match hpack::next(&mut block) {
-        Some(Piece::TableSize(size)) => Some(size as u64),
-        _ => None,
-    })
-}
 
 /// Adds the fields as for HTTP/1, and the pseudo-header fields. Returns the file name of the body.
 pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {

@@ -4,21 +4,23 @@
 //! A reading sees the same bytes as [`Body`](super::body::Body), from the end of the head to the end of that body. It does
 //! not keep them.
 
+use super::Fact;
 use super::body::Framing;
-use super::exit::Exit;
+use super::chunks::{Chunks, Next};
+use super::coded::Coded;
+use super::head::{Coding, Codings, Head, says};
+use super::shared::Shared;
+use super::start::StartLine;
+use crate::conversation::{Ear, Id};
 use base::limits::{HTTP_READINGS, RULES_BODY_BYTES};
 use memchr::memmem;
-use protocols::http::chunks::{Chunks, Next};
-use protocols::http::coded::Coded;
-use protocols::http::head::{Coding, Codings, Head, says};
-use protocols::http::start::StartLine;
 
 /// Bytes of a head that ends later than that of `http`.
 const LATE_HEAD_BYTES: usize = 16 << 10;
 
 /// How one kind of client reads a body.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub struct Reading {
     /// The head so far, if this reading's head goes on.
     head: Option<Vec<u8>>,
     framing: Framing,
@@ -31,7 +33,7 @@ pub(super) struct Reading {
 
 /// The readings of one message besides that of `http`, each once.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub struct Readings {
     list: Vec<Reading>,
     /// The number of the one whose body begins in the head, and where.
     early: Option<(usize, usize)>,
@@ -41,7 +43,7 @@ pub(super) struct Readings {
 
 impl Readings {
     /// The readings of a message with this head, of which `http` reads `own`. `text` is the head.
-    pub(super) fn of(head: &Head<'_>, text: &[u8], own: Framing) -> Readings {
+    pub fn of(head: &Head<'_>, text: &[u8], own: Framing) -> Readings {
         let is_response = matches!(head.start, StartLine::Response { .. });
         let mut readings = Readings::default();
         let mut framings = vec![own];
@@ -74,6 +76,15 @@ impl Readings {
         readings
     }
 
+    /// The readings of a message whose framing is clear: of a client that knows LZMA.
+    pub fn of_codings(head: &Head<'_>, own: Framing) -> Readings {
+        let (codings, mut readings) = (undone(&Codings::default(), &head.content), Readings::default());
+        if codings.contains(&Coding::Lzma) {
+            readings.add(own, &codings);
+        }
+        readings
+    }
+
     /// Adds readings of clients whose heads end elsewhere: before a line of one CR, or not at a line of one blank.
     fn add_ends(&mut self, text: &[u8], is_response: bool) {
         const CR_LINE: &[u8] = b"\n\r\r\n";
@@ -91,39 +102,39 @@ impl Readings {
     }
 
     /// Reads the part of a head that is the body of a reading.
-    pub(super) fn take_head(&mut self, text: &[u8], to_server: bool, exit: &mut Exit<'_>) {
+    pub fn take_head(&mut self, text: &[u8], id: Id, shared: &mut Shared, ear: &mut impl Ear<Fact>) {
         if let Some((number, from)) = self.early {
-            self.list[number].take((number, to_server), &text[from..], &mut self.charged, exit);
+            self.list[number].take((number, id), &text[from..], &mut self.charged, shared, ear);
         }
     }
 
     /// Adds a reading, unless there is one like it.
-    pub(super) fn add(&mut self, framing: Framing, codings: &[Coding]) {
+    pub fn add(&mut self, framing: Framing, codings: &[Coding]) {
         let like = |other: &Reading| other.framing == framing && other.codings == codings;
         if framing != Framing::None && self.list.len() < HTTP_READINGS && !self.list.iter().any(like) {
             self.list.push(Reading::new(framing, codings));
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Whether one of them may read further bytes.
-    pub(super) fn go_on(&self) -> bool {
+    pub fn go_on(&self) -> bool {
         self.list.iter().any(|reading| reading.framing != Framing::None)
     }
 
     /// Reads bytes of the message.
-    pub(super) fn take(&mut self, bytes: &[u8], to_server: bool, exit: &mut Exit<'_>) {
+    pub fn take(&mut self, bytes: &[u8], id: Id, shared: &mut Shared, ear: &mut impl Ear<Fact>) {
         for (number, reading) in self.list.iter_mut().enumerate() {
-            reading.take((number, to_server), bytes, &mut self.charged, exit);
+            reading.take((number, id), bytes, &mut self.charged, shared, ear);
         }
     }
 
     /// Gives back what was charged for them.
-    pub(super) fn end(self, exit: &mut Exit<'_>) {
-        exit.shared.give_back(self.charged);
+    pub fn end(self, shared: &mut Shared) {
+        shared.give_back(self.charged);
     }
 }
 
@@ -155,7 +166,14 @@ impl Reading {
         end - before
     }
 
-    fn take(&mut self, to: (usize, bool), mut bytes: &[u8], charged: &mut usize, exit: &mut Exit<'_>) {
+    fn take(
+        &mut self,
+        to: (usize, Id),
+        mut bytes: &[u8],
+        charged: &mut usize,
+        shared: &mut Shared,
+        ear: &mut impl Ear<Fact>,
+    ) {
         bytes = &bytes[self.take_head(bytes)..];
         while !bytes.is_empty() {
             let (skip, most) = match &mut self.framing {
@@ -170,7 +188,7 @@ impl Reading {
             };
             bytes = &bytes[skip..];
             let (data, rest) = bytes.split_at(bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX)));
-            self.data(to, data, charged, exit);
+            self.data(to, data, charged, shared, ear);
             bytes = rest;
             if self.left == 0 {
                 self.framing = Framing::None;
@@ -185,13 +203,20 @@ impl Reading {
     }
 
     /// Gives bytes of the body, decoded.
-    fn data(&mut self, (number, to_server): (usize, bool), data: &[u8], charged: &mut usize, exit: &mut Exit<'_>) {
+    fn data(
+        &mut self,
+        (number, id): (usize, Id),
+        data: &[u8],
+        charged: &mut usize,
+        shared: &mut Shared,
+        ear: &mut impl Ear<Fact>,
+    ) {
         if let Some(first) = data.first()
             && !self.codings.is_empty()
         {
             let coded = Coded::of(&std::mem::take(&mut self.codings), *first, RULES_BODY_BYTES);
-            if !exit.shared.charge(coded.bytes()) {
-                exit.count_unseen("bodies not decoded for want of memory");
+            if !shared.charge(coded.bytes()) {
+                ear.lost(id, "bodies not decoded for want of memory");
                 return self.left = 0;
             }
             *charged += coded.bytes();
@@ -201,7 +226,7 @@ impl Reading {
         let mut give = |bytes: &[u8]| {
             let bytes = &bytes[..bytes.len().min(*left)];
             *left -= bytes.len();
-            exit.push_reading(number, to_server, bytes);
+            ear.reading(id, number, bytes);
         };
         match &mut self.coded {
             Some(coded) => {
@@ -215,7 +240,7 @@ impl Reading {
 }
 
 /// The codings of a head in the order in which they are undone; those before an unknown one are left.
-pub(super) fn undone(transfer: &Codings, content: &Codings) -> Vec<Coding> {
+pub fn undone(transfer: &Codings, content: &Codings) -> Vec<Coding> {
     let outermost_first = transfer.list().iter().rev().chain(content.list().iter().rev()).flatten();
     outermost_first.copied().take_while(|coding| *coding != Coding::Unknown).collect()
 }
