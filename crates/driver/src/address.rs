@@ -1,7 +1,7 @@
 //! The kernel's addresses on a device (`rtnetlink`, RTM_GETADDR).
 
 use crate::netlink::{Message, Netlink, attributes};
-use crate::sys::read_plain;
+use crate::sys::{Plain, read_plain};
 use std::io;
 use std::net::IpAddr;
 
@@ -15,6 +15,9 @@ pub(crate) struct Head {
     scope: u8,
     index: u32,
 }
+
+// SAFETY: integers in a row, without holes.
+unsafe impl Plain for Head {}
 
 /// The addresses of the device with this number in this thread's namespace, each with the length of its prefix in bits.
 pub fn list(index: u32) -> io::Result<Vec<(IpAddr, u8)>> {

@@ -4,7 +4,7 @@
 //! it.
 
 use crate::netlink::{Message, Netlink, attributes};
-use crate::sys::read_plain;
+use crate::sys::{Plain, read_plain};
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 
@@ -23,6 +23,9 @@ pub(crate) struct RouteHead {
     flags: u32,
 }
 
+// SAFETY: integers in a row, without holes.
+unsafe impl Plain for RouteHead {}
+
 /// The same for neighbours: `struct ndmsg` of `linux/neighbour.h`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -35,6 +38,9 @@ pub(crate) struct NeighbourHead {
     flags: u8,
     kind: u8,
 }
+
+// SAFETY: integers in a row, without holes.
+unsafe impl Plain for NeighbourHead {}
 
 // `linux/rtnetlink.h`.
 const TO: u16 = 1;

@@ -32,12 +32,6 @@ unsafe impl Plain for libc::sockaddr_ll {}
 // SAFETY: as above.
 unsafe impl Plain for libc::ifinfomsg {}
 // SAFETY: as above.
-unsafe impl Plain for crate::address::Head {}
-// SAFETY: as above.
-unsafe impl Plain for crate::route::RouteHead {}
-// SAFETY: as above.
-unsafe impl Plain for crate::route::NeighbourHead {}
-// SAFETY: as above.
 unsafe impl Plain for libc::nlmsghdr {}
 // SAFETY: as above.
 unsafe impl Plain for libc::xdp_umem_reg {}

@@ -1,14 +1,13 @@
 //! Ethernet and IP headers of packets that the interface itself sends: ICMP messages, Neighbour Discovery, and TCP
 //! segments for connections without an application.
 
+use crate::whole::ETHERNET;
 use packet::checksum::Sum;
-use packet::{ethernet, ipv4, ipv6, pseudo};
+use packet::{ipv4, ipv6, pseudo};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Protocol number of TCP.
 pub(crate) const TCP: u8 = 6;
-
-const ETHERNET: usize = ethernet::Packet::HEADER_BYTES;
 
 /// The hop limit of answers.
 const HOPS: u8 = 64;

@@ -2,7 +2,8 @@
 
 use crate::counters::End;
 use crate::interface::Core;
-use crate::receive::{BROADCAST, ETHERNET, is_group};
+use crate::receive::{BROADCAST, is_group};
+use crate::whole::ETHERNET;
 use packet::{arp, ethernet};
 use std::net::Ipv4Addr;
 

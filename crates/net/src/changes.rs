@@ -8,10 +8,10 @@
 use crate::counters::Event;
 use crate::dhcp::Dhcp;
 use crate::error::{NetError, NetErrorKind};
-use crate::flows::FlowId;
+use crate::flow_id::FlowId;
 use crate::interface::{Core, Interface};
 use crate::limits::{ADDRESS_TIME, ADDRESSES, MTU, PATH_MTU_V6, SECOND};
-use crate::process::message::Table;
+use crate::routes::Table;
 use buffer::flow::Facts;
 use driver::namespace::Namespace;
 use driver::watch::{Watch, What};

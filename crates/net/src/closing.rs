@@ -5,7 +5,7 @@
 //! A flow whose next packet must wait for its neighbour ends at once, and leaves a few packets behind for that neighbour.
 
 use crate::counters::Event;
-use crate::flows::FlowId;
+use crate::flow_id::FlowId;
 use crate::interface::Core;
 use crate::limits::{CLOSE_TIME, PARKED};
 use crate::routes::Hop;

@@ -4,6 +4,7 @@
 use crate::answer::TCP;
 use crate::connection::Connection;
 use crate::error::{NetError, NetErrorKind};
+use crate::flow_id::FlowId;
 use crate::listeners::Listeners;
 use crate::overload::Account;
 use crate::ports::Ports;
@@ -15,21 +16,6 @@ use flow::FlowState;
 use packet::tcp;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-
-/// Identifies a flow: its place in the table, and its unique number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FlowId {
-    pub(crate) at: usize,
-    pub(crate) number: u64,
-}
-
-impl FlowId {
-    /// The scheduler's key for it.
-    pub(crate) fn key(self) -> u32 {
-        // A table with more flows than 32 bits can number would not fit into memory.
-        u32::try_from(self.at).unwrap_or(u32::MAX)
-    }
-}
 
 /// The name of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

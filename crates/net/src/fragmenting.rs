@@ -1,7 +1,7 @@
 //! Cuts an answer that is longer than a packet of the interface into fragments (RFC 791 3.2, RFC 8200 4.5). Only replies to
 //! echo requests, which came in fragments themselves, are so long; stacks of flows send no fragments.
 
-use crate::receive::ETHERNET;
+use crate::whole::ETHERNET;
 use packet::checksum::Sum;
 use packet::{ipv4, ipv6};
 

@@ -3,7 +3,7 @@
 
 use crate::answer::{self, headers, ip_header};
 use crate::limits::{ICMP_ERROR_BYTES, ICMP6_ERROR_BYTES};
-use crate::receive::Whole;
+use crate::whole::Whole;
 use packet::checksum::Sum;
 use packet::ndp::{REDIRECT, ROUTER_SOLICITATION};
 use packet::{icmp, ipv4, ipv6, pseudo};

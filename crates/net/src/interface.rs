@@ -8,7 +8,8 @@ use crate::closing::Closing;
 use crate::cookies::Secret;
 use crate::counters::{Counters, Event};
 use crate::dhcp::Dhcp;
-use crate::flows::{FlowId, Flows};
+use crate::flow_id::FlowId;
+use crate::flows::Flows;
 use crate::fragments::Fragments;
 use crate::limits::{
     ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, ARP_FRESH, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM,

@@ -9,7 +9,7 @@
 //!
 //! - [`Networks`], [`Client`] — the public API. Start reading here, then `interface.rs`: one turn of work
 //! - `super_frames.rs` — cuts received super-frames; `fragmenting.rs` — cuts long answers
-//! - `receive.rs` — sorts frames; `flows.rs` — finds a frame's flow; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`
+//! - `receive.rs` — sorts frames; `whole.rs` — a packet behind that; `flows.rs`, `flow_id.rs` — finds a frame's flow; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`
 //! - `announce.rs` — announces the interface's addresses when it comes up
 //! - `tcp.rs` — segments for listeners and for closed ports; `listeners.rs`, `cookies.rs` — connections that other hosts open
 //! - `connection.rs`, `quarantine.rs` — the ends of connections; `answer.rs` — headers of the interface's own packets
@@ -40,6 +40,7 @@ mod cookies;
 mod counters;
 mod dhcp;
 mod error;
+mod flow_id;
 mod flows;
 mod fragmenting;
 mod fragments;
@@ -73,6 +74,7 @@ mod thread;
 mod trace;
 mod transmit;
 mod users;
+mod whole;
 mod work;
 
 pub use client::Client;

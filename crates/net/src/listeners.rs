@@ -1,7 +1,7 @@
 //! Listeners: they open connections for an application, which accepts them later.
 
 use crate::counters::ListenerDrop;
-use crate::flows::FlowId;
+use crate::flow_id::FlowId;
 use crate::limits::{ACCEPT_TIME, COOKIE_TIME, SECOND, USER_WAITING};
 use crate::numbers::Numbers;
 use crate::overload::Account;

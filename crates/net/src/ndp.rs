@@ -6,7 +6,7 @@ use crate::counters::End;
 use crate::icmp;
 use crate::interface::Core;
 use crate::ipv6::HOPS;
-use crate::receive::Whole;
+use crate::whole::Whole;
 use packet::ndp::{self, ALL_NODES, HOP_LIMIT, OVERRIDE, Packet, SOLICITED};
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -2,12 +2,13 @@
 
 use crate::answer::TCP;
 use crate::counters::{End, Event};
-use crate::flows::FlowId;
+use crate::flow_id::FlowId;
 use crate::fragmenting::fragments;
 use crate::icmp::{self, ICMP, ICMP6, Message, Report};
 use crate::interface::Core;
 use crate::limits::{ANSWERS, PATH_MTU, PATH_MTU_V6};
 use crate::template::UDP;
+use crate::whole::{ETHERNET, Whole};
 use crate::work::Origin;
 use buffer::flow::{Delivered, Drop};
 use driver::Frame;
@@ -20,36 +21,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The broadcast hardware address.
 pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
-pub(crate) const ETHERNET: usize = ethernet::Packet::HEADER_BYTES;
-
 /// Whether this hardware address is a group address.
 pub(crate) fn is_group(mac: [u8; 6]) -> bool {
     mac[0] & 1 != 0
-}
-
-/// A packet with a checked IP header, from its Ethernet header to its last byte. It has no IPv6 extension headers.
-#[derive(Clone, Copy)]
-pub(crate) struct Whole<'a> {
-    pub(crate) frame: &'a [u8],
-    /// Bytes before the transport header.
-    pub(crate) header: usize,
-    pub(crate) protocol: u8,
-    pub(crate) source: IpAddr,
-    pub(crate) target: IpAddr,
-    /// Whether it was for several hosts: an IPv4 broadcast, an IPv6 group.
-    pub(crate) is_to_many: bool,
-    /// Whether it came in fragments, or as a lone fragment.
-    pub(crate) is_fragmented: bool,
-    /// When the device received it.
-    pub(crate) time: u64,
-    pub(crate) origin: Origin,
-}
-
-impl Whole<'_> {
-    /// The hardware address that it came from.
-    pub(crate) fn sender(&self) -> [u8; 6] {
-        self.frame[6..].first_chunk().copied().unwrap_or_default()
-    }
 }
 
 impl Core {

@@ -2,12 +2,20 @@
 //!
 //! A route by a gateway is in use while the gateway is a neighbour. So the routes return together with a removed address.
 
+use crate::dhcp::lease::HeldLease;
 use crate::error::{NetError, NetErrorKind};
 use crate::limits::{ADDRESSES, ROUTES};
-use crate::process::message::Table;
 use flow::{Change, OpenInterface, RouteState, bits};
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses of an interface with their prefix lengths, its other routes, and the lease that brought one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) addresses: Vec<(IpAddr, u8)>,
+    pub(crate) routes: Vec<RouteState>,
+    pub(crate) lease: Option<HeldLease>,
+}
 
 /// The next hop of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The share of the wire that a flow asks for, as text: a slice in each period, a weight for the rest, or only unused time.
 
 use crate::error::{NetError, NetErrorKind};
-use crate::flows::FlowId;
+use crate::flow_id::FlowId;
 use crate::interface::Core;
 use qos::{Class, Guarantee, WHOLE};
 

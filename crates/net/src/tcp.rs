@@ -11,8 +11,8 @@ use crate::flows::{Name, NewFlow};
 use crate::interface::Core;
 use crate::limits::{CHANNEL_WORK, RESETS, SYN_ANSWERS, SYN_WORK};
 use crate::quarantine::Ended;
-use crate::receive::Whole;
 use crate::routes::Hop;
+use crate::whole::Whole;
 use crate::work::Origin;
 use buffer::flow::Driver;
 use packet::pseudo;
@@ -240,7 +240,7 @@ impl Core {
         remote: SocketAddr,
         connection: Connection,
         now: u64,
-    ) -> Result<crate::flows::FlowId, ListenerDrop> {
+    ) -> Result<crate::flow_id::FlowId, ListenerDrop> {
         let listener = self.flows.listeners.get_mut(local).ok_or(ListenerDrop::QueueFull)?;
         let (user, geometry, class, limits) = (listener.user, listener.geometry, listener.class, listener.limits);
         if listener.waiting.len() >= listener.backlog {

@@ -3,7 +3,8 @@
 //! A header is copied once, checked against the flow's template, finished and sent from the copy. The bytes behind it are copied
 //! from the channel and never read: an application that changes them meanwhile harms itself alone.
 
-use crate::flows::{FlowId, Held};
+use crate::flow_id::FlowId;
+use crate::flows::Held;
 use crate::interface::Core;
 use crate::limits::SLOTS;
 use crate::neighbours::Known;

@@ -1,6 +1,7 @@
 //! Receive work: how long the thread worked for each flow. A batch is timed as a whole, and its time is split among its frames.
 
-use crate::flows::{FlowId, Flows};
+use crate::flow_id::FlowId;
+use crate::flows::Flows;
 use crate::overload::Overload;
 use base::limits::BATCH_BLOCKS;
 use std::net::SocketAddr;

@@ -7,6 +7,7 @@
 //!     └───────────────────────────────────────┴─────────────┘                     └─┴──────────┴───────────┘
 //! ```
 
+use super::lease::Lease;
 use super::message::{self, Answer, Ask, Terms};
 use crate::limits::{
     DHCP_ATTEMPTS, DHCP_CHECK, DHCP_DECLINED, DHCP_FIRST, DHCP_LONGEST, DHCP_PROBES, DHCP_REFUSED, DHCP_RENEW_LEAST,
@@ -14,20 +15,6 @@ use crate::limits::{
 };
 use packet::dhcp::kind;
 use std::net::Ipv4Addr;
-
-/// A lease from a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lease {
-    pub(crate) address: Ipv4Addr,
-    pub(crate) bits: u8,
-    pub(crate) router: Option<Ipv4Addr>,
-    pub(crate) mtu: Option<u16>,
-    pub(crate) server: Ipv4Addr,
-    /// When this server is asked to extend the lease, when any server is, and when it ends, ns. `u64::MAX`: never.
-    pub(crate) renew: u64,
-    pub(crate) rebind: u64,
-    pub(crate) end: u64,
-}
 
 /// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

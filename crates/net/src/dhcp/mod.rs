@@ -4,22 +4,23 @@
 //! - here — messages in frames, and the changes that a lease makes. They are the same as a user's changes
 //!   (`changes.rs`), so flows survive a renewal, and wait if a lease is lost.
 //! - [`client`] — the exchange, without sockets and clock
+//! - [`lease`] — leases
 //! - [`message`] — the content of messages
 
 mod client;
+pub(crate) mod lease;
 mod message;
 
 use crate::answer;
 use crate::counters::{End, Event};
 use crate::interface::Core;
 use crate::neighbours::Known;
-use crate::process::message::HeldLease;
 use crate::receive::BROADCAST;
 use crate::routes::Hop;
 use crate::template::UDP;
-pub(crate) use client::Lease;
 use client::{Act, Client};
 use flow::{Change, LeaseState, RouteState};
+use lease::{HeldLease, Lease};
 use packet::checksum::Sum;
 use packet::dhcp::{CLIENT_PORT, SERVER_PORT};
 use packet::{arp, ipv4, pseudo, udp};

@@ -3,14 +3,14 @@
 //!
 //! File descriptors beside a message: first those for the asking application, then those of each [`Record`].
 
-use crate::dhcp::Lease;
+use crate::dhcp::lease::{HeldLease, Lease};
 use crate::error::NetErrorKind;
-use crate::routes::Routes;
+use crate::routes::{Routes, Table};
 use crate::share::ShareLimits;
 use buffer::control::Message;
 use buffer::{wire_codes, wire_enum, wire_struct};
-use flow::{Answer, Change, Granted, OpenFlow, OpenInterface, OpenListener, RouteState};
-use std::net::{IpAddr, Ipv4Addr};
+use flow::{Answer, Change, Granted, OpenFlow, OpenInterface, OpenListener};
+use std::net::IpAddr;
 
 /// The longest message, bytes: as on the control socket.
 pub(crate) const BYTES: usize = 192 << 10;
@@ -90,24 +90,6 @@ impl Start {
             None => routes,
         }
     }
-}
-
-/// Addresses of an interface with their prefix lengths, its other routes, and the lease that brought one of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Table {
-    pub(crate) addresses: Vec<(IpAddr, u8)>,
-    pub(crate) routes: Vec<RouteState>,
-    pub(crate) lease: Option<HeldLease>,
-}
-
-/// A lease of a DHCP server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldLease {
-    pub(crate) lease: Lease,
-    /// The client's identifier: stays the same on another device.
-    pub(crate) id: [u8; 6],
-    /// The router in use. `None`: there is none, or a user named another one.
-    pub(crate) router: Option<Ipv4Addr>,
 }
 
 /// A device, once it is open.

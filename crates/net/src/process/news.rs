@@ -1,9 +1,8 @@
 //! Lines for the administrator about interfaces, until the daemon fetches them.
 
-use super::handle::lock;
 use rustix::event::EventfdFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most lines that wait to be fetched.
 const LINES: usize = 64;
@@ -43,8 +42,12 @@ impl News {
         self.put(Line::Flow(line));
     }
 
+    fn lines(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, line: Line) {
-        let mut lines = lock(&self.lines);
+        let mut lines = self.lines();
         if lines.len() < LINES || matches!(line, Line::Interface(_)) {
             lines.push(line);
         }
@@ -54,7 +57,7 @@ impl News {
 
     pub(crate) fn take(&self) -> Vec<Line> {
         let _ = self.wake.as_ref().map(|wake| rustix::io::read(wake, &mut [0; 8]));
-        std::mem::take(&mut *lock(&self.lines))
+        std::mem::take(&mut *self.lines())
     }
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
