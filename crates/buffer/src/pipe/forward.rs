@@ -8,68 +8,11 @@
 //! Blocks are copied, and counted as copied, into a ring that has no descriptors or cannot name the ring of the bytes.
 
 use super::foreign::Origin;
+use super::outstanding::Outstanding;
 use super::reader::{Block, PipeReader, overtaken};
-use super::watch::reading::Front;
-use super::writer::{PipeWriter, SharedSink, locked};
-use crate::ring::sleeper::Needed;
-use std::collections::VecDeque;
+use super::writer::PipeWriter;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
-
-/// A unit of a ring to which a block was forwarded. A ring that goes on in another size starts at unit 0 again, but
-/// only after everything forwarded before was passed.
-#[derive(Clone, Copy, Debug)]
-struct There {
-    generation: u32,
-    unit: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Outstanding {
-    sink: SharedSink,
-    /// The block's unit there, and its unit here.
-    units: VecDeque<(There, u64)>,
-}
-
-impl Outstanding {
-    pub fn len(&self) -> usize {
-        self.units.len()
-    }
-
-    /// The first unit here that is still needed.
-    pub fn first(&self) -> Option<u64> {
-        self.units.front().map(|(_, here)| *here)
-    }
-
-    /// The ring, and the first unit there that is not passed yet.
-    pub fn front(&self) -> Option<SinkFront> {
-        self.units.front().map(|(there, _)| SinkFront { sink: Arc::clone(&self.sink), there: *there })
-    }
-}
-
-/// A ring to which blocks were forwarded, and its first unit that is not passed yet.
-pub(super) struct SinkFront {
-    sink: SharedSink,
-    there: There,
-}
-
-impl Front for SinkFront {
-    fn watch(&self) -> Option<Needed> {
-        let SinkFront { sink, there } = self;
-        let mut sink = locked(sink);
-        sink.writer().watch();
-        if sink.generation() == there.generation { sink.writer().needed_by(there.unit) } else { None }
-    }
-
-    fn unwatch(&self, is_silent: bool) {
-        let mut sink = locked(&self.sink);
-        sink.writer().unwatch();
-        if is_silent {
-            sink.writer().look_after_readers();
-        }
-    }
-}
 
 impl PipeReader {
     /// Gives the last peeked block (or its [first](Block::first) bytes) to another ring, as if it were read and written
@@ -167,12 +110,11 @@ impl PipeReader {
         if let Some(unit) = to.forward(&named)?
             && holds
         {
-            let there = There { generation: locked(to.sink()).generation(), unit };
-            let entry = (there, block.seen.position);
-            match self.outstanding.iter_mut().find(|one| Arc::ptr_eq(&one.sink, to.sink())) {
-                Some(one) => one.units.push_back(entry),
-                None => self.outstanding.push(Outstanding { sink: Arc::clone(to.sink()), units: [entry].into() }),
-            }
+            let at = self.outstanding.iter().position(|one| one.is_of(to.sink())).unwrap_or_else(|| {
+                self.outstanding.push(Outstanding::of(to.sink()));
+                self.outstanding.len() - 1
+            });
+            self.outstanding[at].push(unit, block.seen.position);
         }
         Ok(())
     }
@@ -182,16 +124,7 @@ impl PipeReader {
         if self.outstanding.is_empty() {
             return;
         }
-        self.outstanding.retain_mut(|one| {
-            let mut sink = locked(&one.sink);
-            let (generation, passed) = (sink.generation(), sink.writer().passed());
-            drop(sink);
-            let is_passed = |there: &There| there.generation != generation || there.unit < passed;
-            while one.units.front().is_some_and(|(there, _)| is_passed(there)) {
-                one.units.pop_front();
-            }
-            !one.units.is_empty()
-        });
+        self.outstanding.retain_mut(Outstanding::forget_passed);
         self.pass();
     }
 }

@@ -27,9 +27,11 @@
 pub mod foreign;
 pub mod forward;
 pub mod local;
+mod outstanding;
 pub mod poll;
 pub mod reader;
 mod room;
+mod sink;
 mod thread;
 pub mod watch;
 pub mod writer;

@@ -5,7 +5,7 @@
 //! ([`watch`](super::watch)). The reader reports its state after each call. So the descriptor is readable while there
 //! is something to read, and no longer.
 
-use super::forward::SinkFront;
+use super::outstanding::SinkFront;
 use super::thread::Watching;
 use super::watch::Event;
 use super::watch::reading::Reading;

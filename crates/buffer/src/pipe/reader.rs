@@ -5,8 +5,8 @@
 //! reader that does not hold the ring may be overtaken: `release` reports that, and `read` goes on with later blocks.
 
 use super::foreign::{Foreign, Origin};
-use super::forward::Outstanding;
 use super::local::Local;
+use super::outstanding::Outstanding;
 use super::poll::{Due, Poller};
 use super::watch::reading::{Reading, Watch};
 use crate::descriptor::Descriptor;

@@ -4,10 +4,10 @@
 //! nothing. A thread empties it ([`watch`](super::watch)). In place of the writer it sleeps on the bell of the reader
 //! in the way, and on the word that changes when readers join or leave. The writer reports its state after each call.
 
+use super::sink::{SharedSink, locked};
 use super::thread::Watching;
 use super::watch::Event;
 use super::watch::writing::{Locked, Wanted, Writing};
-use super::writer::{SharedSink, locked};
 use crate::ring::Writer;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;

@@ -3,6 +3,7 @@
 use super::foreign::Origin;
 use super::local::Local;
 use super::room::RoomPoller;
+use super::sink::{SharedSink, Sink, locked};
 use super::watch::writing::{Wanted, sleep_for_readers};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
@@ -13,55 +14,8 @@ use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-#[derive(Debug)]
-pub(super) enum Sink {
-    Named(Box<NamedWriter>),
-    Local(Box<Writer>, Local),
-}
-
-impl Sink {
-    pub fn writer(&mut self) -> &mut Writer {
-        match self {
-            Sink::Named(named) => named.writer(),
-            Sink::Local(writer, _) => writer,
-        }
-    }
-
-    /// Generation of the ring that it writes: each size is another one.
-    pub fn generation(&self) -> u32 {
-        match self {
-            Sink::Named(named) => named.generation(),
-            Sink::Local(..) => 0,
-        }
-    }
-
-    /// Whether new readers can still come.
-    pub fn is_kept(&self) -> bool {
-        match self {
-            Sink::Named(named) => named.is_kept(),
-            Sink::Local(..) => true,
-        }
-    }
-
-    fn register(&mut self, origin: &Origin) -> io::Result<u16> {
-        match (self, origin.named_place()) {
-            (Sink::Named(writer), Some((named, generation))) => writer.register(named.path(), generation),
-            (Sink::Local(_, local), _) => local.register(origin),
-            // Other processes could not find it.
-            (Sink::Named(_), None) => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-}
-
-/// Behind a lock, because forwarding readers check later how far this ring's readers are.
-pub(super) type SharedSink = Arc<Mutex<Sink>>;
-
-pub(super) fn locked(sink: &SharedSink) -> MutexGuard<'_, Sink> {
-    sink.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Counts of a writer, and facts about its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
