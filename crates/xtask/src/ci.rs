@@ -77,13 +77,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
 
 /// Runs steps one after the other, and prints their times at the end.
 fn run_steps(root: &Path, steps: &[Step], counts: &mut Counts) -> Outcome {
-    let mut times: Vec<(&str, Duration)> = Vec::new();
+    let mut times: Vec<(&str, Time)> = Vec::new();
     let mut outcome = Ok(());
     for step in steps {
         eprintln!("ci: {}: {}", step.name, step.by_hand);
-        let start = Instant::now();
+        let (start, spent) = (Instant::now(), process::spent());
         outcome = (step.run)(root, counts);
-        times.push((step.name, start.elapsed()));
+        times.push((step.name, Time { took: start.elapsed(), spent: process::spent().saturating_sub(spent) }));
         if let Err(failure) = &outcome {
             if let Failure::Usage(message) | Failure::Failed(message) = failure {
                 eprintln!("error: {message}");
@@ -97,10 +97,21 @@ fn run_steps(root: &Path, steps: &[Step], counts: &mut Counts) -> Outcome {
     outcome
 }
 
-fn times_text(times: &[(&str, Duration)]) -> String {
-    let one = |name: &str, time: Duration| format!("{name} {:.1} s", time.as_secs_f64());
-    let total = times.iter().map(|(_, time)| *time).sum();
-    times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
+/// How long a step took, and the time of processors that it had.
+#[derive(Clone, Copy)]
+struct Time {
+    took: Duration,
+    spent: Duration,
+}
+
+fn times_text(times: &[(&str, Time)]) -> String {
+    let one = |name: &str, took: Duration, spent: Duration| {
+        format!("{name} {:.1} s ({:.1})", took.as_secs_f64(), spent.as_secs_f64())
+    };
+    let total = |part: fn(&Time) -> Duration| times.iter().map(|(_, time)| part(time)).sum();
+    let all = one("in all", total(|time| time.took), total(|time| time.spent));
+    let steps = times.iter().map(|(name, time)| one(name, time.took, time.spent));
+    steps.chain([format!("{all}; of processors in parentheses")]).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -133,7 +144,9 @@ mod tests {
 
     #[test]
     fn times_add_up() {
-        let times = [("fmt", Duration::from_millis(1250)), ("clippy", Duration::from_secs(60))];
-        assert_eq!(times_text(&times), "fmt 1.2 s, clippy 60.0 s, in all 61.2 s");
+        let time = |took, spent| Time { took: Duration::from_millis(took), spent: Duration::from_millis(spent) };
+        let times = [("fmt", time(1250, 1000)), ("clippy", time(60_000, 100_000))];
+        let text = "fmt 1.2 s (1.0), clippy 60.0 s (100.0), in all 61.2 s (101.0); of processors in parentheses";
+        assert_eq!(times_text(&times), text);
     }
 }

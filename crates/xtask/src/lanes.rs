@@ -270,12 +270,17 @@ struct Running {
     grown: (u64, Instant),
 }
 
-/// How a program ended. `None`: it was stopped, for it printed nothing.
-struct Ended(Option<ExitStatus>);
+/// How a program ended.
+struct Ended {
+    /// `None`: it was stopped, for it printed nothing.
+    status: Option<ExitStatus>,
+    /// Its processor time. A program that took far longer waited: for a lane's processor, a lock of cargo's, or a timer.
+    spent: Duration,
+}
 
 impl Ended {
     fn success(&self) -> bool {
-        self.0.is_some_and(|status| status.success())
+        self.status.is_some_and(|status| status.success())
     }
 }
 
@@ -292,9 +297,11 @@ impl Running {
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Failure> {
+        let before = process::spent();
+        let ended = |status| Ok(Some(Ended { status, spent: process::spent().saturating_sub(before) }));
         let status = self.child.try_wait().map_err(|error| unreadable(&self.output, &error))?;
         if status.is_some() {
-            return Ok(Some(Ended(status)));
+            return ended(status);
         }
         let length = std::fs::metadata(&self.output).map_or(0, |file| file.len());
         if length != self.grown.0 {
@@ -305,7 +312,7 @@ impl Running {
         }
         process::stop(self.child.id());
         let _ = self.child.wait();
-        Ok(Some(Ended(None)))
+        ended(None)
     }
 }
 
@@ -340,11 +347,11 @@ struct Passing<'a, W> {
 impl<W: Write> Passing<'_, W> {
     /// Passes on what a program printed.
     fn program(&mut self, program: &Running, ended: &Ended) -> Outcome {
-        let took = program.begun.elapsed().as_secs_f64();
+        let (took, spent) = (program.begun.elapsed().as_secs_f64(), ended.spent.as_secs_f64());
         let said = || -> std::io::Result<()> {
-            writeln!(self.to, "\n{} ({took:.1} s)", program.program.name)?;
+            writeln!(self.to, "\n{} ({took:.1} s, {spent:.1} s of a processor)", program.program.name)?;
             self.lines(BufReader::new(File::open(&program.output)?))?;
-            match ended.0 {
+            match ended.status {
                 None => writeln!(self.to, "printed nothing for {} s, and was stopped", SILENCE.as_secs())?,
                 Some(status) if !status.success() => writeln!(self.to, "{}: {status}", program.program.name)?,
                 Some(_) => {}
@@ -488,7 +495,7 @@ mod tests {
             (ended.success(), String::from_utf8(said).unwrap())
         };
         let (success, said) = shell("good", "echo fine");
-        assert!(success && said.ends_with(" s)\nfine\n"), "{said}");
+        assert!(success && said.ends_with(" s of a processor)\nfine\n"), "{said}");
         let (success, said) = shell("bad", "echo no >&2; kill -9 $$");
         assert!(!success && said.contains("no\n") && said.contains("signal: 9"), "{said}");
     }

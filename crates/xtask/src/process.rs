@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// The cargo that runs this program, in the repository's folder.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
@@ -40,6 +41,21 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
 /// The messages that cargo printed with `--message-format=json`: a document in each line, among lines that are none.
 pub(crate) fn messages(said: &str) -> impl DoubleEndedIterator<Item = Value> {
     said.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// The processor time of the programs that have ended, and of those that they waited for. Nothing where the system does not tell.
+pub(crate) fn spent() -> Duration {
+    ticks(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default()).map_or(Duration::ZERO, |ticks| TICK * ticks)
+}
+
+/// The unit of processor times in `/proc`, for programs, on each architecture.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The fields `cutime` and `cstime` of proc_pid_stat(5). The name, in parentheses, may have spaces.
+fn ticks(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(13).map(|field| field.parse::<u32>().ok());
+    Some(fields.next()?? + fields.next()??)
 }
 
 /// Kills a process and its children.
@@ -87,6 +103,17 @@ mod tests {
             let failure = absent(&command, &ErrorKind::NotFound.into());
             assert_eq!(failure, Failure::Failed(message.into()));
         }
+    }
+
+    #[test]
+    fn what_ended_programs_took_is_known() {
+        let stat = "1 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 130 7 20 0";
+        assert_eq!(ticks(stat), Some(137));
+        assert_eq!(ticks("1 (a) S 1"), None);
+        let before = spent();
+        output(&mut program(Path::new("."), "sh", &["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]))
+            .unwrap();
+        assert!(spent() > before);
     }
 
     #[test]
