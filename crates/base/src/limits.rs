@@ -294,13 +294,20 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
-/// Bytes that one `ssh` keeps of openings whose rest has not come, over all streams.
-pub const SSH_BUFFERED_BYTES: usize = 64 << 20;
-
 /// Bytes read of a line of SMTP or FTP; the rest of the line is skipped.
 pub const TEXT_LINE_BYTES: usize = 4 << 10;
 
-/// Bytes that one `smtp` or `ftp` keeps of lines and names, over all connections.
+/// Bytes that the filter of a conversation (`ssh`, `ftp`, `sip` and others) keeps of unfinished messages and of what was said
+/// in exchanges that are not over, over all connections.
+pub const TALK_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Exchanges of one connection that wait for their end, such as commands for their replies. Further ones have no record.
+pub const TALK_EXCHANGES: usize = 64;
+
+/// Items that a list in the record of an exchange has.
+pub const TALK_ITEMS: usize = 64;
+
+/// Bytes that one `smtp` keeps of lines and names, over all connections.
 pub const TEXT_BUFFERED_BYTES: usize = 64 << 20;
 
 /// Recipients of one mail that its record lists.
@@ -309,17 +316,8 @@ pub const SMTP_RECEIVERS: usize = 100;
 /// Files of one mail that are given.
 pub const SMTP_PARTS: usize = 1000;
 
-/// Commands of one FTP connection that wait for their reply; records of further ones have no reply.
-pub const FTP_COMMANDS: usize = 64;
-
-/// Lines of one FTP reply that its record lists.
-pub const FTP_REPLY_LINES: usize = 64;
-
 /// Most data connections that one `ftp_data` waits for at a time; the one announced first makes room.
 pub const FTP_EXPECTED: usize = 1 << 14;
-
-/// Bytes that one `sip` keeps of messages whose rest has not come, over all TCP streams.
-pub const SIP_BUFFERED_BYTES: usize = 64 << 20;
 
 /// Bytes of the head of a SIP message.
 pub const SIP_HEAD_BYTES: usize = 64 << 10;

@@ -6,7 +6,7 @@
 //! Layout of a row, little-endian, without padding:
 //! - schema id, u32;
 //! - field count, u32;
-//! - presence bits, u64;
+//! - presence bits, u64; a second u64 if there are more than 64 fields;
 //! - 8 bytes for each field: a number, or offset u32 and length u32 of its bytes from the row's start;
 //! - those bytes. A list is the rows of its items one after the other, each after its length, u32.
 //!
@@ -76,7 +76,7 @@ pub enum Form {
 pub struct Schema {
     /// Its name: EVE's event type, where it has one.
     pub name: &'static str,
-    /// Its fields, at most 64.
+    /// Its fields, at most 128.
     pub fields: &'static [Field],
     /// What lists of its rows are.
     pub form: Form,
@@ -86,7 +86,7 @@ pub struct Schema {
 impl Schema {
     /// A schema; its id is a hash of its name and its fields' names.
     pub const fn new(name: &'static str, fields: &'static [Field]) -> Schema {
-        assert!(fields.len() <= FIELDS_MAX, "a schema has 64 fields at most");
+        assert!(fields.len() <= FIELDS_MAX, "a schema has 128 fields at most");
         let mut id = fnv(0x811c_9dc5, name.as_bytes());
         let mut index = 0;
         while index < fields.len() {
@@ -164,9 +164,12 @@ const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
 }
 
 /// Most fields of a schema: each has one presence bit.
-pub const FIELDS_MAX: usize = 64;
+pub const FIELDS_MAX: usize = 128;
 
-const HEAD_BYTES: usize = 16;
+/// Bytes before the fields of a row with so many.
+const fn head_bytes(fields: usize) -> usize {
+    if fields <= 64 { 16 } else { 24 }
+}
 
 /// The schema id at the beginning of a row.
 pub fn schema_id(row: &[u8]) -> Option<u32> {
@@ -196,7 +199,8 @@ impl RowWriter {
         self.bytes.clear();
         self.bytes.extend_from_slice(&self.schema.id.to_le_bytes());
         self.bytes.extend_from_slice(&(self.schema.fields.len() as u32).to_le_bytes());
-        self.bytes.resize(HEAD_BYTES + 8 * self.schema.fields.len(), 0);
+        let count = self.schema.fields.len();
+        self.bytes.resize(head_bytes(count) + 8 * count, 0);
     }
 
     /// The bytes of the present row.
@@ -229,7 +233,7 @@ impl RowWriter {
 
     fn put(&mut self, name: &str, value: u64) {
         let place = self.place(name);
-        let slot = HEAD_BYTES + 8 * place;
+        let slot = head_bytes(self.schema.fields.len()) + 8 * place;
         self.bytes[slot..slot + 8].copy_from_slice(&value.to_le_bytes());
         self.bytes[8 + place / 8] |= 1 << (place % 8);
     }
@@ -325,7 +329,7 @@ impl<'a> Row<'a> {
     /// Reads `bytes` as a row of `schema`. `None`: it is not one.
     pub fn new(schema: &'static Schema, bytes: &'a [u8]) -> Option<Row<'a>> {
         let count = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
-        let fits = count == schema.fields.len() && bytes.len() >= HEAD_BYTES + 8 * count;
+        let fits = count == schema.fields.len() && bytes.len() >= head_bytes(count) + 8 * count;
         (schema_id(bytes)? == schema.id && fits).then_some(Row { schema, bytes })
     }
 
@@ -340,7 +344,8 @@ impl<'a> Row<'a> {
         if self.bytes[8 + place / 8] & (1 << (place % 8)) == 0 {
             return None;
         }
-        let slot = u64::from_le_bytes(*self.bytes.get(HEAD_BYTES + 8 * place..)?.first_chunk()?);
+        let slot =
+            u64::from_le_bytes(*self.bytes.get(head_bytes(self.schema.fields.len()) + 8 * place..)?.first_chunk()?);
         let bytes = || {
             let (offset, len) = (slot as u32 as usize, (slot >> 32) as usize);
             self.bytes.get(offset..offset.checked_add(len)?)

@@ -1,6 +1,7 @@
 //! The library of filters: one file for each filter, and one line below. The file's stem is the filter's name in requests.
 //!
 //! Read [`count`] first: every filter has its parts in this order: purpose, `KIND`, state, work, tests.
+//! - [`conversations`]: the filters of protocols that are read whole in `protocols`, such as `ssh` and `ftp`.
 //! - `parts`: code that several filters share.
 //! - [`parser`]: passes blocks from a process that runs filters for several requests to those requests.
 //! - [`embedding`]: passes blocks from a request to the program that embeds it, and back.
@@ -9,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conversations;
 pub mod embedding;
 pub mod parser;
 pub mod parts;
@@ -36,7 +38,6 @@ filter::filters! {
     files,
     flow,
     flows,
-    ftp,
     ftp_data,
     generate,
     head,
@@ -66,12 +67,10 @@ filter::filters! {
     save,
     send,
     sequence,
-    sip,
     smtp,
     sort,
     sourceport,
     split,
-    ssh,
     tcp,
     time,
     tls,

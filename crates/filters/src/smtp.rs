@@ -129,7 +129,7 @@ impl Ear<Fact> for Listener<'_, '_> {
         let facts = &mut self.mail.facts;
         if fact.about().field[id.side.index()].is_empty() {
             // Records do not have it.
-        } else if fact == Fact::RcptTo && facts.count(fact) == SMTP_RECEIVERS {
+        } else if fact == Fact::RcptTo && facts.count(fact, id.side) == SMTP_RECEIVERS {
             self.outlet.count("smtp receivers not listed", 1);
         } else if !facts.keep(fact, id.side, value, self.carried) {
             self.outlet.count("smtp names left out for want of memory", 1);
@@ -170,7 +170,7 @@ impl Ear<Fact> for Listener<'_, '_> {
 
     fn end(&mut self, _id: Id, how: How) {
         let (is_cut, mail) = (how == How::Cut, &mut *self.mail);
-        let is_announced = mail.has_body || mail.facts.count(Fact::MailFrom) > 0;
+        let is_announced = mail.has_body || mail.facts.count(Fact::MailFrom, Side::Client) > 0;
         if mail.is_begun {
             self.outlet.push(end_block(self.block.part(0, 0), std::mem::take(&mut mail.gap), is_cut));
         } else if is_announced && !self.wants.parts {

@@ -32,11 +32,11 @@ mod quic;
 pub(crate) mod reload;
 mod rfb;
 pub(crate) mod row;
-mod sip;
 mod small;
 mod smb;
 mod smtp;
 mod ssh;
+mod talks;
 mod tcp_events;
 #[cfg(test)]
 mod tests;

@@ -1,99 +1,107 @@
 //! The protocols of applications, by name.
 
-/// An application protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum App {
-    /// Not detected (yet).
-    #[default]
-    Unknown,
-    /// HTTP/1.
-    Http1,
-    /// TLS.
-    Tls,
-    /// DNS.
-    Dns,
-    /// LLMNR, a variant of DNS.
-    Llmnr,
-    /// SSH.
-    Ssh,
-    /// SMTP.
-    Smtp,
-    /// FTP control connections.
-    Ftp,
-    /// FTP data connections.
-    FtpData,
-    /// SIP.
-    Sip,
-    /// MQTT.
-    Mqtt,
-    /// TFTP.
-    Tftp,
-    /// DHCP.
-    Dhcp,
-    /// NTP.
-    Ntp,
-    /// SMB.
-    Smb,
-    /// SNMP.
-    Snmp,
-    /// IKE.
-    Ike,
-    /// Kerberos 5.
-    Krb5,
-    /// RFB (VNC).
-    Rfb,
-    /// HTTP/2.
-    Http2,
-    /// PostgreSQL.
-    Pgsql,
-    /// QUIC.
-    Quic,
-    /// LDAP.
-    Ldap,
-    /// WebSocket.
-    WebSocket,
-    /// HTTP of any version: used in rules, never assigned to a flow.
-    Http,
-    /// DNS over HTTP/2.
-    Doh2,
-    /// DCE/RPC.
-    Dcerpc,
+/// Declares the protocols: those below, and the ones of [`talks!`](crate::talks).
+macro_rules! apps {
+    (; $($module:ident $app:ident)*) => {
+        /// An application protocol.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum App {
+            /// Not detected (yet).
+            #[default]
+            Unknown,
+            /// HTTP/1.
+            Http1,
+            /// TLS.
+            Tls,
+            /// DNS.
+            Dns,
+            /// LLMNR, a variant of DNS.
+            Llmnr,
+            /// SMTP.
+            Smtp,
+            /// FTP data connections.
+            FtpData,
+            /// MQTT.
+            Mqtt,
+            /// TFTP.
+            Tftp,
+            /// DHCP.
+            Dhcp,
+            /// NTP.
+            Ntp,
+            /// SMB.
+            Smb,
+            /// SNMP.
+            Snmp,
+            /// IKE.
+            Ike,
+            /// Kerberos 5.
+            Krb5,
+            /// RFB (VNC).
+            Rfb,
+            /// HTTP/2.
+            Http2,
+            /// PostgreSQL.
+            Pgsql,
+            /// QUIC.
+            Quic,
+            /// LDAP.
+            Ldap,
+            /// WebSocket.
+            WebSocket,
+            /// HTTP of any version: used in rules, never assigned to a flow.
+            Http,
+            /// DNS over HTTP/2.
+            Doh2,
+            /// DCE/RPC.
+            Dcerpc,
+            $(
+                #[doc = concat!("That of `", stringify!($module), "`.")]
+                $app,
+            )*
+        }
+
+        impl App {
+            /// Its name in rules and records.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    App::Unknown => "unknown",
+                    App::Http1 | App::Http => "http",
+                    App::Tls => "tls",
+                    App::Dns => "dns",
+                    App::Llmnr => "llmnr",
+                    App::Smtp => "smtp",
+                    App::FtpData => "ftp-data",
+                    App::Mqtt => "mqtt",
+                    App::Tftp => "tftp",
+                    App::Dhcp => "dhcp",
+                    App::Ntp => "ntp",
+                    App::Smb => "smb",
+                    App::Snmp => "snmp",
+                    App::Ike => "ike",
+                    App::Krb5 => "krb5",
+                    App::Rfb => "rfb",
+                    App::Http2 => "http2",
+                    App::Pgsql => "pgsql",
+                    App::Quic => "quic",
+                    App::Ldap => "ldap",
+                    App::WebSocket => "websocket",
+                    App::Doh2 => "doh2",
+                    App::Dcerpc => "dcerpc",
+                    $(App::$app => stringify!($module),)*
+                }
+            }
+
+            /// Those of `talks!`.
+            const TALKS: &[App] = &[$(App::$app),*];
+        }
+    };
 }
 
-impl App {
-    /// Its name in rules and records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            App::Unknown => "unknown",
-            App::Http1 | App::Http => "http",
-            App::Tls => "tls",
-            App::Dns => "dns",
-            App::Llmnr => "llmnr",
-            App::Ssh => "ssh",
-            App::Smtp => "smtp",
-            App::Ftp => "ftp",
-            App::FtpData => "ftp-data",
-            App::Sip => "sip",
-            App::Mqtt => "mqtt",
-            App::Tftp => "tftp",
-            App::Dhcp => "dhcp",
-            App::Ntp => "ntp",
-            App::Smb => "smb",
-            App::Snmp => "snmp",
-            App::Ike => "ike",
-            App::Krb5 => "krb5",
-            App::Rfb => "rfb",
-            App::Http2 => "http2",
-            App::Pgsql => "pgsql",
-            App::Quic => "quic",
-            App::Ldap => "ldap",
-            App::WebSocket => "websocket",
-            App::Doh2 => "doh2",
-            App::Dcerpc => "dcerpc",
-        }
-    }
+crate::talks! { apps {} }
 
+impl App {
     /// Whether a rule on `self` inspects flows of `one`.
     pub fn includes(self, one: App) -> bool {
         self == one
@@ -126,11 +134,8 @@ impl App {
             App::Tls,
             App::Dns,
             App::Llmnr,
-            App::Ssh,
             App::Smtp,
-            App::Ftp,
             App::FtpData,
-            App::Sip,
             App::Tftp,
             App::Ntp,
             App::Snmp,
@@ -142,7 +147,7 @@ impl App {
         match name {
             "http1" => Some(App::Http1),
             "ssl" => Some(App::Tls),
-            name => KNOWN.iter().copied().find(|app| app.name() == name),
+            name => KNOWN.iter().chain(App::TALKS).copied().find(|app| app.name() == name),
         }
     }
 }

@@ -4,9 +4,15 @@
 //! bodies and oddities to an [`Ear`]. Each protocol has one conversation and two ears: a filter's makes records and
 //! messages, that of rules fills the buffers of transactions. So records and alerts agree.
 //!
+//! A protocol whose exchanges are records as they stand implements [`Talk`]: its filter and its part of rules are made
+//! from [`Protocol`] and the table of its facts.
+//!
 //! Memory is charged to a [`Carried`](crate::carry::Carried) before it is kept, and every limit is a constant.
 
+use crate::app::App;
+use crate::carry::Carried;
 use crate::mime::Found;
+use packet::Flow;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -133,6 +139,55 @@ pub enum Kind {
     Item,
     /// A number ([`Ear::number`]).
     Number,
+    /// A number that has a name in records and in rules.
+    Word(Words),
+    /// One of a list of such numbers.
+    WordItem(Words),
+}
+
+/// Names of numbers.
+pub type Words = &'static [(&'static str, u64)];
+
+impl Kind {
+    /// Whether the fact is a number.
+    pub const fn is_number(self) -> bool {
+        matches!(self, Kind::Number | Kind::Word(_) | Kind::WordItem(_))
+    }
+
+    /// Whether a record has a list of such facts. Of others it has the first one.
+    pub const fn is_item(self) -> bool {
+        matches!(self, Kind::Item | Kind::WordItem(_))
+    }
+
+    /// The names of its numbers.
+    pub const fn words(self) -> Words {
+        match self {
+            Kind::Word(words) | Kind::WordItem(words) => words,
+            _ => &[],
+        }
+    }
+
+    /// The name of a number; one without a name is written in digits.
+    pub fn word(self, number: u64) -> String {
+        self.words().iter().find(|word| word.1 == number).map_or_else(|| number.to_string(), |word| word.0.into())
+    }
+}
+
+impl About {
+    /// A fact that either side says by the same names.
+    pub const fn both(field: &'static str, buffer: &'static str, kind: Kind) -> About {
+        About { field: [field; 2], buffer: [buffer; 2], kind }
+    }
+
+    /// A fact that the client says.
+    pub const fn client(field: &'static str, buffer: &'static str, kind: Kind) -> About {
+        About { field: [field, ""], buffer: [buffer, ""], kind }
+    }
+
+    /// A fact that the server says.
+    pub const fn server(field: &'static str, buffer: &'static str, kind: Kind) -> About {
+        About { field: ["", field], buffer: ["", buffer], kind }
+    }
 }
 
 /// The facts of a protocol: an enum without fields whose numbers are places in `ALL`.
@@ -219,11 +274,75 @@ pub trait Ear<F> {
     /// Something that counters show happened so often.
     fn count(&mut self, _what: &'static str, _times: u64) {}
 
+    /// A message is not read, since bytes of it are missing; `what` names it.
+    fn missed(&mut self, _what: &'static str) {}
+
     /// The message is over.
     fn end(&mut self, id: Id, how: How);
 
-    /// Nothing more comes of this exchange, from either side.
+    /// Both sides of the exchange are over.
     fn over(&mut self, _exchange: u64) {}
+
+    /// The exchange was none of the protocol, and nothing that was said of it counts.
+    fn forget(&mut self, _exchange: u64) {}
+}
+
+/// What carries a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// TCP.
+    Streams,
+    /// UDP. A run is a datagram.
+    Datagrams,
+    /// Both.
+    Both,
+}
+
+/// A protocol, for its filter and for rules.
+#[derive(Clone, Copy, Debug)]
+pub struct Protocol {
+    /// Its name, in rules and as a filter.
+    pub app: App,
+    /// What carries it.
+    pub over: Over,
+    /// Its facts.
+    pub facts: &'static [About],
+    /// A record's source is the sender of its first message, and not the client.
+    pub is_of_sender: bool,
+    /// The first bytes of a stream tell that it is the protocol's ([`probe`](crate::probe)). Otherwise the conversation does.
+    pub is_probed: bool,
+    /// The purpose of the filter, in a line.
+    pub does: &'static str,
+    /// Its description.
+    pub help: &'static str,
+    /// A request with a bundled capture, and what it writes.
+    pub example: (&'static str, &'static str),
+}
+
+/// A conversation whose exchanges are records as they stand.
+pub trait Talk: Debug + Sized + Send + 'static {
+    /// Its facts.
+    type Fact: Fact + Send;
+
+    /// Its protocol.
+    const PROTOCOL: Protocol;
+
+    /// A new connection, or a flow of datagrams.
+    fn new(flow: &Flow) -> Self;
+
+    /// Who sends these first bytes; `None`: they do not tell, and the client is who opened the connection.
+    fn sender(_bytes: &[u8]) -> Option<Side> {
+        None
+    }
+
+    /// Reads the next bytes of a side, or a datagram.
+    fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Self::Fact>) -> Fed;
+
+    /// This many bytes of a side are missing.
+    fn gap(&mut self, side: Side, missing: u32, kept: &Carried, ear: &mut dyn Ear<Self::Fact>);
+
+    /// The connection has ended: ends exchanges, and gives memory back.
+    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Self::Fact>);
 }
 
 #[cfg(test)]

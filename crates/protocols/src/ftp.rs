@@ -21,15 +21,21 @@ pub enum Fact {
     Code,
     /// The port of a data connection: the client's (PORT, EPRT) or the server's (227, 229).
     DynamicPort,
+    /// Active if the client says the port, else passive.
+    Mode,
+    /// Yes or no.
+    IsAnswered,
 }
 
 impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
-        About { field: ["ftp.command", ""], buffer: ["ftp.command", ""], kind: Kind::Text },
-        About { field: ["ftp.command_data", ""], buffer: ["ftp.command_data", ""], kind: Kind::Text },
-        About { field: ["", "ftp.reply"], buffer: ["", "ftp.reply"], kind: Kind::Item },
-        About { field: ["", "ftp.completion_code"], buffer: ["", "ftp.completion_code"], kind: Kind::Item },
-        About { field: ["ftp.dynamic_port"; 2], buffer: [""; 2], kind: Kind::Number },
+        About::client("ftp.command", "ftp.command", Kind::Text),
+        About::client("ftp.command_data", "ftp.command_data", Kind::Text),
+        About::server("ftp.reply", "ftp.reply", Kind::Item),
+        About::server("ftp.completion_code", "ftp.completion_code", Kind::Item),
+        About::both("ftp.dynamic_port", "", Kind::Number),
+        About::both("ftp.mode", "", Kind::Text),
+        About::server("ftp.reply_received", "", Kind::Text),
     ];
 
     fn number(self) -> usize {

@@ -16,6 +16,33 @@
 
 #![forbid(unsafe_code)]
 
+/// The protocols whose conversations are a filter and a part of rules as they stand: module, and variant of [`app::App`].
+/// Calls the macro `$then` with them, behind what is in braces.
+#[macro_export]
+macro_rules! talks {
+    ($then:ident { $($with:tt)* }) => {
+        $then! {
+            $($with)*;
+            ftp Ftp
+            sip Sip
+            ssh Ssh
+        }
+    };
+}
+
+/// Declares their modules and lists them.
+macro_rules! modules {
+    (; $($module:ident $app:ident)*) => {
+        $(pub mod $module;)*
+
+        /// Their protocols.
+        pub const TALKS: &[conversation::Protocol] =
+            &[$(<$module::Conversation as conversation::Talk>::PROTOCOL),*];
+    };
+}
+
+talks! { modules {} }
+
 pub mod app;
 pub mod carry;
 pub mod conversation;
@@ -24,7 +51,6 @@ pub mod der;
 pub mod dns;
 pub mod fingerprint;
 pub mod fit;
-pub mod ftp;
 pub mod gquic;
 pub mod hpack;
 pub mod http;
@@ -37,10 +63,8 @@ pub mod probe;
 pub mod proxy;
 pub mod quic;
 pub mod reply;
-pub mod sip;
 pub mod smb;
 pub mod smtp;
-pub mod ssh;
 pub mod text_lines;
 pub mod tls;
 pub mod websocket;

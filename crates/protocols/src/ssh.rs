@@ -1,10 +1,12 @@
 //! The unencrypted opening of both sides of SSH: identifications (RFC 4253, 4.2) and offers of algorithms (7.1). Later
 //! messages are not read; an ear that wants frames gets each record until keys are in use.
 
+use crate::app::App;
 use crate::carry::Carried;
-use crate::conversation::{self, About, Ear, Fed, How, Id, Kind, Run, Side};
+use crate::conversation::{self, About, Ear, Fed, How, Id, Kind, Over, Protocol, Run, Side, Talk};
 use md5::{Digest, Md5};
 use memchr::memchr;
+use packet::Flow;
 use packet::bytes::u32_at;
 use packet::text::append_hex;
 
@@ -28,6 +30,15 @@ const PREFIX: &[u8] = b"SSH-";
 /// Message numbers (RFC 4250, 4.1.2).
 const KEXINIT: u8 = 20;
 const NEWKEYS: u8 = 21;
+
+const HELP: &str = "Finds SSH on any port, by its first bytes, and gives one record of each connection when both sides have said \
+         what they offer, or when it ends. Of each side, under `ssh.client` and `ssh.server`: `proto_version`, \
+         `software_version` without comments, and `hassh` with `hash` and `string`, the fingerprint of the offered \
+         algorithms (HASSH, of the server HASSHserver). The client is who opened the connection. The rest of a stream \
+         is passed over.";
+
+const EXAMPLE: &str = r#"{"timestamp":"2023-07-13T10:00:05.282065000Z","flow_id":2310137350286445,"event_type":"ssh","src_ip":"192.168.77.16","src_port":60063,"dest_ip":"10.11.3.225","dest_port":22,"proto":"TCP","ssh":{"client":{"proto_version":"2.0","software_version":"libssh-0.7.2","hassh":{"hash":"c8c5fbf80b7b0a1b0e4de5e683f3c5ad","string":"curve25519-sha256@libssh.org,ecdh-sha2-nistp256,diffie-hellman-group14-sha1,diffie-hellman-group1-sha1;aes256-ctr,aes192-ctr,aes128-ctr,aes256-cbc,aes192-cbc,aes128-cbc,blowfish-cbc,3des-cbc;hmac-sha2-256,hmac-sha2-512,hmac-sha1;none"}},"server":{"proto_version":"2.0","software_version":"OpenSSH_7.4","hassh":{"hash":"6832f1ce43d4397c2c0a3e2f8c94334e","string":"curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,ecdh-sha2-nistp521,diffie-hellman-group-exchange-sha256,diffie-hellman-group16-sha512,diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha1,diffie-hellman-group14-sha256,diffie-hellman-group14-sha1,diffie-hellman-group1-sha1;chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr,aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-cbc,aes192-cbc,aes256-cbc,blowfish-cbc,cast128-cbc,3des-cbc;umac-64-etm@openssh.com,umac-128-etm@openssh.com,hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,hmac-sha1-etm@openssh.com,umac-64@openssh.com,umac-128@openssh.com,hmac-sha2-256,hmac-sha2-512,hmac-sha1;none,zlib@openssh.com"}}}}
+"#;
 
 /// A fact about a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +86,8 @@ impl conversation::Fact for Fact {
 #[derive(Debug, Default)]
 pub struct Conversation {
     sides: [Opening; 2],
+    /// Both have ended.
+    is_over: bool,
 }
 
 /// One side's opening.
@@ -107,9 +120,26 @@ impl Default for Phase {
     }
 }
 
-impl Conversation {
-    /// Reads the next bytes of a side. Lines before an identification are not SSH's, for many protocols begin so.
-    pub fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+impl Talk for Conversation {
+    type Fact = Fact;
+
+    const PROTOCOL: Protocol = Protocol {
+        app: App::Ssh,
+        over: Over::Streams,
+        facts: <Fact as conversation::Fact>::ALL,
+        is_of_sender: false,
+        is_probed: false,
+        does: "reads what SSH peers say of themselves and gives a record of each connection",
+        help: HELP,
+        example: ("pcap ssh.pcap | ssh", EXAMPLE),
+    };
+
+    fn new(_flow: &Flow) -> Conversation {
+        Conversation::default()
+    }
+
+    /// Lines before an identification are not SSH's, for many protocols begin so.
+    fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
         let id = Id { exchange: 0, side };
         let is_other = self.sides[1 - side.index()].phase == Phase::Other;
         let opening = &mut self.sides[side.index()];
@@ -118,6 +148,7 @@ impl Conversation {
         }
         if opening.is_over() {
             opening.leave(id, kept, ear);
+            self.tell_over(ear);
             return Fed::NotMine;
         }
         if run.bytes.is_empty() {
@@ -153,27 +184,40 @@ impl Conversation {
             opening.phase = Phase::Over;
             opening.leave(id, kept, ear);
         }
+        self.tell_over(ear);
         if has_begun { Fed::Mine } else { Fed::NotMine }
     }
 
-    /// Bytes of a side are missing, and the conversation reads no later ones. Returns whether a line or record had begun.
-    pub fn gap(&mut self, side: Side, kept: &Carried, ear: &mut dyn Ear<Fact>) -> bool {
-        let opening = &mut self.sides[side.index()];
-        let had_begun = !opening.part.is_empty();
-        opening.phase = Phase::Over;
-        opening.leave(Id { exchange: 0, side }, kept, ear);
-        had_begun
+    /// The conversation reads no later bytes of the side.
+    fn gap(&mut self, side: Side, _missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        if !self.sides[side.index()].part.is_empty() {
+            ear.missed("ssh openings whose rest is missing");
+        }
+        self.leave(side, kept, ear);
+        self.tell_over(ear);
     }
 
+    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        [Side::Client, Side::Server].into_iter().for_each(|side| self.leave(side, kept, ear));
+        self.tell_over(ear);
+    }
+}
+
+impl Conversation {
     /// Whether the conversation passes over later bytes of this side.
     pub fn is_over(&self, side: Side) -> bool {
         self.sides[side.index()].is_over()
     }
 
-    /// The connection has ended.
-    pub fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
-        for side in [Side::Client, Side::Server] {
-            self.gap(side, kept, ear);
+    fn leave(&mut self, side: Side, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        let opening = &mut self.sides[side.index()];
+        opening.phase = Phase::Over;
+        opening.leave(Id { exchange: 0, side }, kept, ear);
+    }
+
+    fn tell_over(&mut self, ear: &mut dyn Ear<Fact>) {
+        if self.sides.iter().all(|side| side.has_ended) && !std::mem::replace(&mut self.is_over, true) {
+            ear.over(0);
         }
     }
 }
@@ -236,6 +280,7 @@ impl Opening {
 
     fn identification(&mut self, line: &[u8], id: Id, ear: &mut dyn Ear<Fact>) {
         let Some(said) = identification(line) else { return ear.odd(id, "ssh.invalid_banner") };
+        ear.begin(id);
         ear.fact(id, Fact::Proto, said.protocol);
         ear.fact(id, Fact::Software, said.software);
         // Other versions have other records.
@@ -301,7 +346,7 @@ impl Opening {
 }
 
 /// The name of a loss: an opening or fact without room.
-pub const TOO_MANY: &str = "ssh openings given up for want of memory";
+const TOO_MANY: &str = "ssh openings given up for want of memory";
 
 /// The identification of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,7 +428,7 @@ mod tests {
             fed = conversation.feed(side, Run { bytes, time: 0 }, &kept, &mut ear);
             assert!(kept.bytes() <= RECORD_BYTES + 4);
         }
-        conversation.gap(side, &kept, &mut ear);
+        conversation.gap(side, 1, &kept, &mut ear);
         assert_eq!(kept.bytes(), 0);
         (ear.said, fed)
     }

@@ -1,5 +1,5 @@
-//! The names that rules may use: buffers and numbers of packets and application transactions, one line each. Rules with
-//! other names are unsupported.
+//! The names that rules may use: buffers and numbers of packets and application transactions, one line each, and those
+//! that the facts of [`protocols::TALKS`] have. Rules with other names are unsupported.
 
 pub use protocols::app::App;
 
@@ -31,10 +31,10 @@ pub enum Way {
 
 /// A buffer: an index into [`BUFFERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Buffer(pub u8);
+pub struct Buffer(pub u16);
 
 /// The properties of a buffer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct About {
     /// Its name in rules.
     pub name: &'static str,
@@ -49,14 +49,13 @@ pub struct About {
 /// Declares a constant for each buffer, and their table.
 macro_rules! buffers {
     ($($id:ident $name:literal $modifier:literal $origin:expr, $way:ident;)*) => {
-        /// All buffers.
-        pub static BUFFERS: &[About] = &[
+        const NAMED: &[About] = &[
             $(About { name: $name, modifier: $modifier, origin: $origin, way: Way::$way },)*
         ];
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Place { $($id),* }
         impl Buffer {
-            $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Place::$id as u8);)*
+            $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Place::$id as u16);)*
         }
     };
 }
@@ -66,9 +65,10 @@ macro_rules! buffers {
 pub const fn of_facts<const N: usize>(facts: &[conversation::About]) -> [[Option<Buffer>; 2]; N] {
     let mut buffers = [[None; 2]; N];
     let mut at = 0;
-    while at < 2 * N {
-        let name = facts[at / 2].buffer[at % 2];
-        if !name.is_empty() {
+    while at < 2 * N && at < 2 * facts.len() {
+        let about = &facts[at / 2];
+        let name = about.buffer[at % 2];
+        if !name.is_empty() && !about.kind.is_number() {
             buffers[at / 2][at % 2] = Some(buffer(name));
         }
         at += 1;
@@ -77,14 +77,65 @@ pub const fn of_facts<const N: usize>(facts: &[conversation::About]) -> [[Option
 }
 
 const fn buffer(name: &str) -> Buffer {
+    match find(&ALL_BUFFERS.0, ALL_BUFFERS.1, name) {
+        Some(number) => Buffer(number as u16),
+        None => panic!("no buffer has this name"),
+    }
+}
+
+const fn find(buffers: &[About; MOST], count: usize, name: &str) -> Option<usize> {
     let mut number = 0;
-    while number < BUFFERS.len() {
-        if is_same(BUFFERS[number].name.as_bytes(), name.as_bytes()) {
-            return Buffer(number as u8);
+    while number < count {
+        if is_same(buffers[number].name.as_bytes(), name.as_bytes()) {
+            return Some(number);
         }
         number += 1;
     }
-    panic!("no buffer has this name")
+    None
+}
+
+/// Most buffers, and most numbers.
+const MOST: usize = 320;
+
+/// All buffers, and how many there are.
+static ALL_BUFFERS: ([About; MOST], usize) = all_buffers();
+
+/// All buffers.
+pub static BUFFERS: &[About] = ALL_BUFFERS.0.split_at(ALL_BUFFERS.1).0;
+
+/// The buffers of `NAMED`, and those that only facts of conversations name.
+const fn all_buffers() -> ([About; MOST], usize) {
+    let (mut all, mut count) = ([NAMED[0]; MOST], 0);
+    while count < NAMED.len() {
+        all[count] = NAMED[count];
+        count += 1;
+    }
+    let mut at = 0;
+    while at < protocols::TALKS.len() {
+        let conversation::Protocol { app, facts, .. } = protocols::TALKS[at];
+        let mut fact = 0;
+        while fact < 2 * facts.len() {
+            let conversation::About { buffer, kind, .. } = facts[fact / 2];
+            let name = buffer[fact % 2];
+            if !name.is_empty() && !kind.is_number() && find(&all, count, name).is_none() {
+                all[count] = About { name, modifier: "", origin: Of(app), way: way(buffer) };
+                count += 1;
+            }
+            fact += 1;
+        }
+        at += 1;
+    }
+    (all, count)
+}
+
+/// The sides that say a fact, by its names.
+const fn way([client, server]: [&str; 2]) -> Way {
+    match (client.is_empty(), server.is_empty()) {
+        (false, true) => Way::Request,
+        (true, false) => Way::Response,
+        _ if is_same(client.as_bytes(), server.as_bytes()) => Way::Both,
+        _ => Way::Request,
+    }
 }
 
 const fn is_same(one: &[u8], other: &[u8]) -> bool {
@@ -193,19 +244,6 @@ buffers! {
     FTP_COMMAND_DATA "ftp.command_data" "" Of(App::Ftp), Request;
     FTP_REPLY "ftp.reply" "" Of(App::Ftp), Response;
     FTP_COMPLETION_CODE "ftp.completion_code" "" Of(App::Ftp), Response;
-    SIP_METHOD "sip.method" "" Of(App::Sip), Request;
-    SIP_URI "sip.uri" "" Of(App::Sip), Request;
-    SIP_PROTOCOL "sip.protocol" "" Of(App::Sip), Both;
-    SIP_STAT_CODE "sip.stat_code" "" Of(App::Sip), Response;
-    SIP_STAT_MSG "sip.stat_msg" "" Of(App::Sip), Response;
-    SIP_REQUEST_LINE "sip.request_line" "" Of(App::Sip), Request;
-    SIP_RESPONSE_LINE "sip.response_line" "" Of(App::Sip), Response;
-    SIP_FROM "sip.from" "" Of(App::Sip), Both;
-    SIP_TO "sip.to" "" Of(App::Sip), Both;
-    SIP_VIA "sip.via" "" Of(App::Sip), Both;
-    SIP_USER_AGENT "sip.user_agent" "" Of(App::Sip), Both;
-    SIP_CONTENT_TYPE "sip.content_type" "" Of(App::Sip), Both;
-    SIP_CONTENT_LENGTH "sip.content_length" "" Of(App::Sip), Both;
     SNMP_COMMUNITY "snmp.community" "" Of(App::Snmp), Both;
     SNMP_USM "snmp.usm" "" Of(App::Snmp), Both;
     MQTT_CONNECT_PROTOCOL_STRING "mqtt.connect.protocol_string" "" Of(App::Mqtt), Both;
@@ -264,8 +302,6 @@ const ALIASES: &[(&str, &str)] = &[
     ("smb_share", "smb.share"),
 ];
 
-const _: () = assert!(BUFFERS.len() <= 256, "a buffer is a byte");
-
 impl Buffer {
     /// The buffer's properties.
     pub fn about(self) -> &'static About {
@@ -275,12 +311,12 @@ impl Buffer {
     /// The buffer that a keyword before contents names.
     pub fn of_name(name: &str) -> Option<Buffer> {
         let name = ALIASES.iter().find(|alias| alias.0 == name).map_or(name, |alias| alias.1);
-        BUFFERS.iter().position(|about| about.name == name).map(|at| Buffer(at as u8))
+        BUFFERS.iter().position(|about| about.name == name).map(|at| Buffer(at as u16))
     }
 
     /// The buffer that a modifier behind a content names.
     pub fn of_modifier(name: &str) -> Option<Buffer> {
-        BUFFERS.iter().position(|about| !name.is_empty() && about.modifier == name).map(|at| Buffer(at as u8))
+        BUFFERS.iter().position(|about| !name.is_empty() && about.modifier == name).map(|at| Buffer(at as u16))
     }
 }
 
@@ -289,7 +325,7 @@ impl Buffer {
 pub struct Number(pub u8);
 
 /// The properties of a number.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct AboutNumber {
     /// Its name in rules.
     pub name: &'static str,
@@ -306,8 +342,7 @@ pub struct AboutNumber {
 /// Declares a constant for each number, and their table.
 macro_rules! numbers {
     ($($id:ident $name:literal $app:ident, $way:ident, $bits:literal, $words:expr;)*) => {
-        /// All numbers.
-        pub static NUMBERS: &[AboutNumber] = &[
+        const NAMED_NUMBERS: &[AboutNumber] = &[
             $(AboutNumber { name: $name, app: App::$app, way: Way::$way, bits: $bits, words: $words },)*
         ];
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
@@ -442,6 +477,66 @@ numbers! {
     IKE_NONCE_PAYLOAD_LENGTH "ike.nonce_payload_length" Ike, Both, 32, &[];
     SMB_VERSION "smb.version" Smb, Both, 8, &[];
     FTPDATA_COMMAND "ftpdata_command" FtpData, Both, 8, &[("retr", 1), ("stor", 2)];
+}
+
+/// All numbers, and how many there are.
+static ALL_NUMBERS: ([AboutNumber; MOST], usize) = all_numbers();
+
+/// All numbers.
+pub static NUMBERS: &[AboutNumber] = ALL_NUMBERS.0.split_at(ALL_NUMBERS.1).0;
+
+/// The numbers of `NAMED_NUMBERS`, and those that only facts of conversations name.
+const fn all_numbers() -> ([AboutNumber; MOST], usize) {
+    let (mut all, mut count) = ([NAMED_NUMBERS[0]; MOST], 0);
+    while count < NAMED_NUMBERS.len() {
+        all[count] = NAMED_NUMBERS[count];
+        count += 1;
+    }
+    let mut at = 0;
+    while at < protocols::TALKS.len() {
+        let conversation::Protocol { app, facts, .. } = protocols::TALKS[at];
+        let mut fact = 0;
+        while fact < 2 * facts.len() {
+            let conversation::About { buffer, kind, .. } = facts[fact / 2];
+            let name = buffer[fact % 2];
+            if !name.is_empty() && kind.is_number() && find_number(&all, count, name).is_none() {
+                all[count] = AboutNumber { name, app, way: way(buffer), bits: 64, words: kind.words() };
+                count += 1;
+            }
+            fact += 1;
+        }
+        at += 1;
+    }
+    (all, count)
+}
+
+const fn find_number(numbers: &[AboutNumber; MOST], count: usize, name: &str) -> Option<usize> {
+    let mut number = 0;
+    while number < count {
+        if is_same(numbers[number].name.as_bytes(), name.as_bytes()) {
+            return Some(number);
+        }
+        number += 1;
+    }
+    None
+}
+
+/// The numbers of a protocol's facts, as [`of_facts`] gives the buffers.
+pub const fn numbers_of_facts<const N: usize>(facts: &[conversation::About]) -> [[Option<Number>; 2]; N] {
+    let mut numbers = [[None; 2]; N];
+    let mut at = 0;
+    while at < 2 * N && at < 2 * facts.len() {
+        let about = &facts[at / 2];
+        let name = about.buffer[at % 2];
+        if !name.is_empty() && about.kind.is_number() {
+            numbers[at / 2][at % 2] = match find_number(&ALL_NUMBERS.0, ALL_NUMBERS.1, name) {
+                Some(number) => Some(Number(number as u8)),
+                None => panic!("no number has this name"),
+            };
+        }
+        at += 1;
+    }
+    numbers
 }
 
 impl Number {

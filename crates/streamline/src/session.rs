@@ -27,6 +27,7 @@ use engine::profile::{Costs, Measured, Meter, tell};
 use engine::{End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, Schema, Spaces, Types, Wait};
+use filters::conversations;
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
 use placing::{Carried, Here};
@@ -39,7 +40,7 @@ use std::time::Duration;
 
 /// All filters.
 pub fn registry() -> Registry {
-    static LISTS: [&[&Kind]; 2] = [filters::KINDS, inspection::KINDS];
+    static LISTS: [&[&Kind]; 3] = [filters::KINDS, conversations::KINDS, inspection::KINDS];
     Registry::new(&LISTS)
 }
 

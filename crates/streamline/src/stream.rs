@@ -20,6 +20,7 @@ use control::Registry;
 use engine::{NodeId, Report, Run, Stages, Task, Turn};
 use filter::record::schema_id;
 use filter::{Kind, Row, Schema, StreamFacts, Type, Types};
+use filters::conversations;
 use filters::embedding::{self, Exchange, Given, Pushed, RowShapes, give, push};
 use request::Diagnostic;
 use std::cell::RefCell;
@@ -88,7 +89,7 @@ impl Session {
     /// Prepares a request whose open ends give their blocks to the program. It opens all it needs, or leaves all
     /// closed.
     pub fn stream(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Stream, Error> {
-        static LISTS: [&[&Kind]; 3] = [filters::KINDS, inspection::KINDS, embedding::KINDS];
+        static LISTS: [&[&Kind]; 4] = [filters::KINDS, conversations::KINDS, inspection::KINDS, embedding::KINDS];
         let registry = Registry::new(&LISTS).ending_in(&give::KIND);
         let session = self.with_registry(registry);
         let exchange = Exchange::default();

@@ -180,12 +180,13 @@ object!(FTP, FTP_OBJECT, "ftp" {
 });
 
 // A message of SIP.
-object!(SIP, SIP_OBJECT, "sip" {
-    "method": FieldType::Text,
-    "uri": FieldType::Text,
-    "version": FieldType::Text,
-    "request_line": FieldType::Text,
-    "code": FieldType::Text,
-    "reason": FieldType::Text,
-    "response_line": FieldType::Text,
-});
+pub(crate) static SIP: Schema = event!(
+    "sip",
+    Field::new("sip.method", FieldType::Text),
+    Field::new("sip.uri", FieldType::Text),
+    Field::new("sip.version", FieldType::Text),
+    Field::new("sip.request_line", FieldType::Text),
+    Field::new("sip.code", FieldType::Text),
+    Field::new("sip.reason", FieldType::Text),
+    Field::new("sip.response_line", FieldType::Text),
+);

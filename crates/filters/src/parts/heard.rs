@@ -32,13 +32,13 @@ impl<F: Fact> Facts<F> {
         has_room
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.said.is_empty()
-    }
-
-    /// How often the fact was said.
-    pub(crate) fn count(&self, fact: F) -> usize {
-        self.said.iter().filter(|said| said.0.number() == fact.number()).count()
+    /// How often the field was said in which a record has this fact of this side.
+    pub(crate) fn count(&self, fact: F, side: Side) -> usize {
+        let fields = &F::ALL[fact.number()].field;
+        let is_it = |said: &&(F, Side, usize)| {
+            said.0.number() == fact.number() && fields[said.1.index()] == fields[side.index()]
+        };
+        self.said.iter().filter(is_it).count()
     }
 
     /// Writes the facts into a row.
@@ -58,13 +58,20 @@ impl<F: Fact> Facts<F> {
             if !is_wanted(fact) {
                 continue;
             }
-            match about.kind {
-                Kind::Text => _ = row.text(field, value),
-                Kind::Name => _ = row.text(field, escaped(value)),
-                Kind::Number => {
-                    _ = row.number(field, value.first_chunk().map_or(0, |value| u64::from_be_bytes(*value)))
+            let number = || value.first_chunk().map_or(0, |value| u64::from_be_bytes(*value));
+            let word;
+            let value = match about.kind {
+                Kind::Word(_) | Kind::WordItem(_) => {
+                    word = about.kind.word(number());
+                    word.as_bytes()
                 }
-                Kind::Item => {
+                _ => value,
+            };
+            match about.kind {
+                Kind::Text | Kind::Word(_) => _ = row.text(field, value),
+                Kind::Name => _ = row.text(field, escaped(value)),
+                Kind::Number => _ = row.number(field, number()),
+                Kind::Item | Kind::WordItem(_) => {
                     let at = items.iter().position(|item| item.0 == field).unwrap_or_else(|| {
                         items.push((field, Vec::new()));
                         items.len() - 1

@@ -2,7 +2,7 @@
 
 use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
-use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
+use super::{dcerpc, dns, ftp, http2, mqtt, rfb, small, smb, smtp, ssh, talks, tls, websocket};
 use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
@@ -32,7 +32,8 @@ pub(super) enum Application {
     Ftp(Box<ftp::Stream>),
     /// A file of FTP, with its transaction.
     FtpData(u64),
-    Sip(Box<sip::Stream>),
+    /// Any protocol that rules read by its table of facts.
+    Talk(Box<dyn talks::Stream>),
     Mqtt(Box<mqtt::Stream>),
     Rfb(Box<rfb::Stream>),
     Krb5(Box<small::Krb5>),
@@ -245,7 +246,7 @@ impl Application {
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Sip(sip) => sip.feed(side, run, block.gap(), to),
+            Application::Talk(talk) => talk.feed(side, run, block.gap(), to),
             Application::Fresh(_) | Application::Other => {}
         }
         None
@@ -302,14 +303,14 @@ impl Application {
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
             App::Ftp => Application::Ftp(Box::new(ftp::Stream::new(flow.source, flow.target))),
-            App::Sip => Application::Sip(Box::default()),
             App::Mqtt => Application::Mqtt(Box::default()),
             App::Rfb => Application::Rfb(Box::default()),
             App::Krb5 => Application::Krb5(Box::default()),
-            _ => match protocols::dns::of_ports(flow) {
+            app => match (talks::stream(app, flow), protocols::dns::of_ports(flow)) {
+                (Some(talk), _) => Application::Talk(talk),
                 // Messages may stand behind something else.
-                Some(app) => Application::Dns(dns::Stream::new(app, false)),
-                None => Application::Other,
+                (None, Some(app)) => Application::Dns(dns::Stream::new(app, false)),
+                (None, None) => Application::Other,
             },
         }
     }
@@ -324,7 +325,7 @@ impl Application {
             Application::Ssh(ssh) => ssh.kept_bytes(),
             Application::Smtp(smtp) => smtp.kept_bytes(),
             Application::Ftp(ftp) => ftp.kept_bytes(),
-            Application::Sip(sip) => sip.kept_bytes(),
+            Application::Talk(talk) => talk.kept_bytes(),
             Application::Mqtt(mqtt) => mqtt.kept_bytes(),
             Application::Rfb(rfb) => rfb.kept_bytes(),
             Application::Krb5(krb5) => krb5.kept_bytes(),
@@ -368,12 +369,15 @@ pub(super) fn datagram(app: App, flow: &Flow, payload: &[u8], wire_len: u32, to_
         App::Dns | App::Llmnr => dns::datagram(app, flow, payload, wire_len, to_server, to),
         App::Dcerpc => dcerpc::datagram(payload, to_server, to),
         App::Ike => small::ike(payload, to_server, to),
-        App::Sip => sip::datagram(payload, to_server, to),
         App::Snmp => small::snmp(payload, to_server, to),
         App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
         App::Tftp if probe::is_tftp(payload) => small::tftp(payload, to_server, to),
-        _ => {}
+        app => {
+            if let Some(mut talk) = talks::stream(app, flow) {
+                talk.feed(Side::to_server(to_server), Run { bytes: payload, time: 0 }, 0, to);
+            }
+        }
     }
 }

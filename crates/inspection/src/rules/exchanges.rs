@@ -1,4 +1,4 @@
-//! What the ears of rules have in common: exchanges of a conversation become transactions, facts become buffers.
+//! Common parts of the ears of rules: exchanges of a conversation become transactions, facts become buffers.
 
 use super::transactions::Transactions;
 use base::limits::RULES_TRANSACTIONS;

@@ -6,12 +6,12 @@ use super::transfers::{self, Transfer};
 use base::limits::RULES_BODY_BYTES;
 use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side};
+use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Talk};
 use protocols::ftp::{Conversation, Fact, KEPT_BYTES};
 use rules::names::{Buffer, Number, of_facts};
 use std::net::IpAddr;
 
-pub(super) const BUFFERS: Buffers<5> = of_facts(Fact::ALL);
+pub(super) const BUFFERS: Buffers<7> = of_facts(Fact::ALL);
 
 /// Bytes of a command's replies beyond which those that rules have seen are forgotten.
 const SEEN_REPLY_BYTES: usize = RULES_BODY_BYTES;
@@ -31,7 +31,7 @@ pub(super) struct Stream {
     heard: Heard,
 }
 
-/// What was heard and matters later.
+/// Earlier facts that matter later.
 #[derive(Debug)]
 struct Heard {
     exchanges: Exchanges,
@@ -98,11 +98,12 @@ impl Ear<Fact> for Listener<'_> {
             Fact::Argument => self.heard.transfer.file = value.to_vec(),
             _ => {}
         }
+        let Some(buffer) = BUFFERS[fact.number()][id.side.index()] else { return };
         let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
         if !id.side.is_client() && !self.has_room(id, number, value.len()) {
             return self.leave_out();
         }
-        if let (Some(one), Some(buffer)) = (self.to.get(number), BUFFERS[fact.number()][id.side.index()]) {
+        if let Some(one) = self.to.get(number) {
             one.put_copy(buffer, id.side.is_client(), value);
             // Rules ask whether a command was answered; a greeting answers none.
             if fact == Fact::Reply && one.first(Buffer::FTP_COMMAND, true).is_some() {
@@ -165,7 +166,7 @@ impl Stream {
         let Stream { conversation, kept, heard } = self;
         let mut ear = Listener { heard, to };
         if gap {
-            conversation.gap(side, kept, &mut ear);
+            conversation.gap(side, 1, kept, &mut ear);
         }
         conversation.feed(side, run, kept, &mut ear);
     }

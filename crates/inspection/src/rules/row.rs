@@ -8,8 +8,9 @@ use super::connection::Connection;
 use super::frame::Parsed;
 use base64::Engine as _;
 use filter::prelude::*;
-use filter::record::list_push;
-use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filter::record::{FIELDS_MAX, list_push};
+use filters::conversations::OBJECTS;
+use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use filters::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
 use packet::Flow;
 use packet::encapsulation::Vlans;
@@ -19,75 +20,92 @@ use rules::engine::{Found, Verdict};
 use rules::names::App;
 use rules::{Packet, Rule, Transaction};
 
-pub(crate) static SCHEMA: Schema = Schema::new(
-    "alert",
-    &[
-        Field::new("timestamp", FieldType::EveTime),
-        Field::new("flow_id", FieldType::Number),
-        Field::new("vlan", FieldType::Rows(&VLAN)),
-        Field::new("src_ip", FieldType::Address),
-        Field::new("src_port", FieldType::Number),
-        Field::new("dest_ip", FieldType::Address),
-        Field::new("dest_port", FieldType::Number),
-        Field::new("proto", FieldType::Text),
-        Field::new("tunnel.src_ip", FieldType::Address),
-        Field::new("tunnel.dest_ip", FieldType::Address),
-        Field::new("tunnel.proto", FieldType::Text),
-        Field::new("tunnel.depth", FieldType::Number),
-        Field::new("tunnel.pkt_src", FieldType::Text),
-        Field::new("icmp_type", FieldType::Number),
-        Field::new("icmp_code", FieldType::Number),
-        Field::new("ip_v", FieldType::Number),
-        Field::new("alert.action", FieldType::Text),
-        Field::new("alert.gid", FieldType::Number),
-        Field::new("alert.signature_id", FieldType::Number),
-        Field::new("alert.rev", FieldType::Number),
-        Field::new("alert.signature", FieldType::Text),
-        Field::new("alert.category", FieldType::Text),
-        Field::new("alert.severity", FieldType::Number),
-        Field::new("alert.metadata", FieldType::Rows(&METADATA)),
-        Field::new("traffic.id", FieldType::Rows(&NAME)),
-        Field::new("traffic.label", FieldType::Rows(&NAME)),
-        Field::new("tx_id", FieldType::Number),
-        Field::new("app_proto", FieldType::Text),
-        Field::new("direction", FieldType::Text),
-        Field::new("pkt_src", FieldType::Text),
-        Field::new("packet_info.linktype", FieldType::Number),
-        Field::new("packet_info.linktype_name", FieldType::Text),
-        Field::new("verdict", FieldType::Rows(&objects::VERDICT)),
-        Field::new("igmp", FieldType::Rows(&objects::IGMP)),
-        Field::new("rgmp", FieldType::Rows(&objects::RGMP)),
-        Field::new("sctp", FieldType::Rows(&objects::SCTP)),
-        Field::new("http", FieldType::Rows(&objects::HTTP)),
-        Field::new("websocket", FieldType::Rows(&objects::WEBSOCKET)),
-        Field::new("quic", FieldType::Rows(&objects::QUIC)),
-        Field::new("dns", FieldType::Rows(&DNS_OBJECT)),
-        Field::new("llmnr", FieldType::Rows(&objects::LLMNR)),
-        Field::new("tls", FieldType::Rows(&TLS_OBJECT)),
-        Field::new("ssh", FieldType::Rows(&SSH_OBJECT)),
-        Field::new("smtp", FieldType::Rows(&SMTP_OBJECT)),
-        Field::new("email", FieldType::Rows(&objects::EMAIL)),
-        Field::new("ftp", FieldType::Rows(&FTP_OBJECT)),
-        Field::new("ftp_data", FieldType::Rows(&objects::FTP_DATA)),
-        Field::new("sip", FieldType::Rows(&SIP_OBJECT)),
-        Field::new("dhcp", FieldType::Rows(&objects::DHCP)),
-        Field::new("tftp", FieldType::Rows(&objects::TFTP)),
-        Field::new("files", FieldType::Rows(&objects::FILE)),
-        Field::new("flow.pkts_toserver", FieldType::Number),
-        Field::new("flow.pkts_toclient", FieldType::Number),
-        Field::new("flow.bytes_toserver", FieldType::Number),
-        Field::new("flow.bytes_toclient", FieldType::Number),
-        Field::new("flow.start", FieldType::EveTime),
-        Field::new("flow.src_ip", FieldType::Address),
-        Field::new("flow.dest_ip", FieldType::Address),
-        Field::new("flow.src_port", FieldType::Number),
-        Field::new("flow.dest_port", FieldType::Number),
-        Field::new("payload", FieldType::Text),
-        Field::new("payload_printable", FieldType::Text),
-        Field::new("stream", FieldType::Number),
-        Field::new("packet", FieldType::Text),
-    ],
-);
+pub(crate) static SCHEMA: Schema = Schema::new("alert", ALL_FIELDS.0.split_at(ALL_FIELDS.1).0);
+
+/// `FIELDS`, and the objects of conversations that are not among them. The number counts them.
+static ALL_FIELDS: ([Field; FIELDS_MAX], usize) = {
+    let (mut all, mut count) = ([FIELDS[0]; FIELDS_MAX], 0);
+    while count < FIELDS.len() {
+        all[count] = FIELDS[count];
+        count += 1;
+    }
+    let mut at = 0;
+    while at < OBJECTS.len() {
+        let (app, schema) = OBJECTS[at];
+        if !matches!(app, App::Ftp | App::Ssh) {
+            all[count] = Field::new(schema.name, FieldType::Rows(schema));
+            count += 1;
+        }
+        at += 1;
+    }
+    (all, count)
+};
+
+const FIELDS: &[Field] = &[
+    Field::new("timestamp", FieldType::EveTime),
+    Field::new("flow_id", FieldType::Number),
+    Field::new("vlan", FieldType::Rows(&VLAN)),
+    Field::new("src_ip", FieldType::Address),
+    Field::new("src_port", FieldType::Number),
+    Field::new("dest_ip", FieldType::Address),
+    Field::new("dest_port", FieldType::Number),
+    Field::new("proto", FieldType::Text),
+    Field::new("tunnel.src_ip", FieldType::Address),
+    Field::new("tunnel.dest_ip", FieldType::Address),
+    Field::new("tunnel.proto", FieldType::Text),
+    Field::new("tunnel.depth", FieldType::Number),
+    Field::new("tunnel.pkt_src", FieldType::Text),
+    Field::new("icmp_type", FieldType::Number),
+    Field::new("icmp_code", FieldType::Number),
+    Field::new("ip_v", FieldType::Number),
+    Field::new("alert.action", FieldType::Text),
+    Field::new("alert.gid", FieldType::Number),
+    Field::new("alert.signature_id", FieldType::Number),
+    Field::new("alert.rev", FieldType::Number),
+    Field::new("alert.signature", FieldType::Text),
+    Field::new("alert.category", FieldType::Text),
+    Field::new("alert.severity", FieldType::Number),
+    Field::new("alert.metadata", FieldType::Rows(&METADATA)),
+    Field::new("traffic.id", FieldType::Rows(&NAME)),
+    Field::new("traffic.label", FieldType::Rows(&NAME)),
+    Field::new("tx_id", FieldType::Number),
+    Field::new("app_proto", FieldType::Text),
+    Field::new("direction", FieldType::Text),
+    Field::new("pkt_src", FieldType::Text),
+    Field::new("packet_info.linktype", FieldType::Number),
+    Field::new("packet_info.linktype_name", FieldType::Text),
+    Field::new("verdict", FieldType::Rows(&objects::VERDICT)),
+    Field::new("igmp", FieldType::Rows(&objects::IGMP)),
+    Field::new("rgmp", FieldType::Rows(&objects::RGMP)),
+    Field::new("sctp", FieldType::Rows(&objects::SCTP)),
+    Field::new("http", FieldType::Rows(&objects::HTTP)),
+    Field::new("websocket", FieldType::Rows(&objects::WEBSOCKET)),
+    Field::new("quic", FieldType::Rows(&objects::QUIC)),
+    Field::new("dns", FieldType::Rows(&DNS_OBJECT)),
+    Field::new("llmnr", FieldType::Rows(&objects::LLMNR)),
+    Field::new("tls", FieldType::Rows(&TLS_OBJECT)),
+    Field::new("ssh", FieldType::Rows(&SSH_OBJECT)),
+    Field::new("smtp", FieldType::Rows(&SMTP_OBJECT)),
+    Field::new("email", FieldType::Rows(&objects::EMAIL)),
+    Field::new("ftp", FieldType::Rows(&FTP_OBJECT)),
+    Field::new("ftp_data", FieldType::Rows(&objects::FTP_DATA)),
+    Field::new("dhcp", FieldType::Rows(&objects::DHCP)),
+    Field::new("tftp", FieldType::Rows(&objects::TFTP)),
+    Field::new("files", FieldType::Rows(&objects::FILE)),
+    Field::new("flow.pkts_toserver", FieldType::Number),
+    Field::new("flow.pkts_toclient", FieldType::Number),
+    Field::new("flow.bytes_toserver", FieldType::Number),
+    Field::new("flow.bytes_toclient", FieldType::Number),
+    Field::new("flow.start", FieldType::EveTime),
+    Field::new("flow.src_ip", FieldType::Address),
+    Field::new("flow.dest_ip", FieldType::Address),
+    Field::new("flow.src_port", FieldType::Number),
+    Field::new("flow.dest_port", FieldType::Number),
+    Field::new("payload", FieldType::Text),
+    Field::new("payload_printable", FieldType::Text),
+    Field::new("stream", FieldType::Number),
+    Field::new("packet", FieldType::Text),
+];
 
 /// The `metadata` of a rule.
 static METADATA: Schema =

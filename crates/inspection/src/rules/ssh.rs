@@ -3,7 +3,7 @@
 use super::exchanges::Buffers;
 use super::transactions::Transactions;
 use protocols::carry::Carried;
-use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Wants};
+use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Talk, Wants};
 use protocols::ssh::{Conversation, Fact};
 use rules::Transaction;
 use rules::names::{App, Buffer, of_facts};
@@ -64,7 +64,7 @@ impl Ear<Fact> for Listener<'_> {
 impl Stream {
     pub fn feed(&mut self, side: Side, run: Run<'_>, gap: bool, to: &mut Transactions) {
         if gap {
-            self.conversation.gap(side, &self.kept, &mut Listener(to));
+            self.conversation.gap(side, 1, &self.kept, &mut Listener(to));
         }
         if !self.conversation.is_over(side) {
             let id = to.only(App::Ssh).id;

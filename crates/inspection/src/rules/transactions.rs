@@ -11,7 +11,7 @@ use sha2::Sha256;
 pub(super) struct Transactions {
     /// By number.
     open: Vec<Transaction>,
-    /// At most so many of them are incomplete.
+    /// Most of them that are incomplete.
     unfinished: usize,
     next: u64,
     /// Changed transactions, with the side that changed.

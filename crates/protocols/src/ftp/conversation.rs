@@ -2,11 +2,13 @@
 //! that nothing asked for, as the greeting, is an exchange of its own.
 
 use super::{Fact, Place, command, extended_place, place};
+use crate::app::App;
 use crate::carry::Carried;
-use crate::conversation::{Ear, Fed, How, Id, Run, Side};
+use crate::conversation::{self, Ear, Fed, How, Id, Over, Protocol, Run, Side, Talk};
 use crate::reply;
 use crate::text_lines::TextLines;
 use base::limits::TEXT_LINE_BYTES;
+use packet::Flow;
 use std::net::IpAddr;
 
 /// Most bytes kept of one connection.
@@ -21,6 +23,18 @@ const TLS_FOLLOWS: u16 = 234;
 /// Verbs of commands. Behind a gap a line counts if it begins with one.
 const VERBS: &str = "ABOR ACCT ALLO APPE AUTH CDUP CLNT CWD DELE EPRT EPSV FEAT HELP LIST MDTM MKD MLSD MODE NLST NOOP \
     OPTS PASS PASV PBSZ PORT PROT PWD QUIT REST RETR RMD RNFR RNTO SIZE STOR STRU SYST TYPE USER";
+
+const HELP: &str = "Finds FTP on any port, by the client's first command, and gives a record of each command when its reply has come: \
+         `ftp.command`, `ftp.command_data`, the lines of `ftp.reply`, and their codes in `ftp.completion_code`. The greeting of \
+         the server is a reply without a command. Where a data connection is agreed on, `ftp.dynamic_port` is its port, and \
+         `ftp.mode` active or passive. `ftp.reply_received` is yes or no.\n\n\
+         Behind AUTH nothing more is read: `tls` reads what comes there. Up to 64 commands may wait for their replies, and \
+         of a reply 64 lines are listed.";
+
+const EXAMPLE: &str = r#"{"timestamp":"2026-06-10T21:20:51.277686000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"reply":["FTP Sandbox Ready."],"completion_code":["220"],"reply_received":"yes"}}
+{"timestamp":"2026-06-10T21:20:51.277788000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"command":"USER","command_data":"bob","reply":["Please specify the password."],"completion_code":["331"],"reply_received":"yes"}}
+{"timestamp":"2026-06-10T21:20:51.305075000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"command":"PASS","command_data":"password","reply":["Login successful."],"completion_code":["230"],"reply_received":"yes"}}
+"#;
 
 /// A control connection.
 #[derive(Debug, Default)]
@@ -37,6 +51,10 @@ pub struct Conversation {
     next: u64,
     /// The first exchange is a reply that nothing asked for.
     is_unasked: bool,
+    /// It ended, and counts if the client speaks FTP.
+    greeting: Option<u64>,
+    /// The reply of the first exchange has begun.
+    is_answered: bool,
     /// The code of an unfinished reply of several lines.
     open: Option<u16>,
     /// Lines of the reply are missing, so the last line of another reply may end it.
@@ -48,9 +66,32 @@ impl Conversation {
     pub fn known(client: IpAddr) -> Conversation {
         Conversation { is_confirmed: true, client: Some(client), ..Conversation::default() }
     }
+}
 
-    /// Reads the next bytes of a side.
-    pub fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+impl Talk for Conversation {
+    type Fact = Fact;
+
+    const PROTOCOL: Protocol = Protocol {
+        app: App::Ftp,
+        over: Over::Streams,
+        facts: <Fact as conversation::Fact>::ALL,
+        is_of_sender: false,
+        is_probed: false,
+        does: "reads FTP commands and replies and gives a record of each",
+        help: HELP,
+        example: ("pcap ftp.pcap | ftp | head 3", EXAMPLE),
+    };
+
+    fn new(_flow: &Flow) -> Conversation {
+        Conversation::default()
+    }
+
+    /// Replies begin with digits, commands do not.
+    fn sender(bytes: &[u8]) -> Option<Side> {
+        bytes.first().map(|first| Side::to_server(!first.is_ascii_digit()))
+    }
+
+    fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
         if self.is_over || run.bytes.is_empty() {
             return Fed::NotMine;
         }
@@ -67,7 +108,10 @@ impl Conversation {
         }
         self.lines[side.index()] = lines;
         if self.is_over {
+            // The rest is not FTP, or it is encrypted.
             self.lines.iter_mut().for_each(|lines| lines.clear(kept));
+            self.greeting.take().into_iter().chain(self.oldest..self.next).for_each(|exchange| ear.forget(exchange));
+            self.oldest = self.next;
         }
         let says_so = || run.bytes.windows(3).any(|word| word.eq_ignore_ascii_case(b"FTP"));
         let is_mine = !self.is_over && (self.is_confirmed || !side.is_client() && says_so());
@@ -76,7 +120,7 @@ impl Conversation {
 
     /// Bytes of a side are missing. A client usually waits for a reply before its next command, so the server's next
     /// reply belongs to the last command, and the earlier ones have none.
-    pub fn gap(&mut self, side: Side, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+    fn gap(&mut self, side: Side, _missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         self.lines[side.index()].lose(kept);
         if side.is_client() || self.is_over {
             return;
@@ -87,20 +131,16 @@ impl Conversation {
         self.has_gap = true;
     }
 
-    /// Whether the conversation passes over all later bytes.
-    pub fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// The connection has ended.
-    pub fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         while self.oldest < self.next {
             self.end_reply(How::Cut, ear);
         }
         self.is_over = true;
         self.lines.iter_mut().for_each(|lines| lines.clear(kept));
     }
+}
 
+impl Conversation {
     /// Takes any word as a command: the server decides which commands exist, and replies to each.
     fn command(&mut self, line: &[u8], ear: &mut dyn Ear<Fact>) {
         let (name, argument) = line.split_at(memchr::memchr(b' ', line).unwrap_or(line.len()));
@@ -116,6 +156,9 @@ impl Conversation {
         if self.is_unasked {
             // The greeting has ended, whatever it said.
             self.end_reply(How::Cut, ear);
+        }
+        if let Some(greeting) = self.greeting.take() {
+            ear.over(greeting);
         }
         let id = Id { exchange: self.next, side: Side::Client };
         self.next += 1;
@@ -138,6 +181,7 @@ impl Conversation {
         };
         if let Some(Place { address, port }) = place {
             ear.number(id, Fact::DynamicPort, port.into());
+            ear.fact(id, Fact::Mode, b"active");
             // The client names another host for the data (RFC 2577, 2).
             if address.is_some_and(|address| self.client.is_some_and(|client| address != client)) {
                 ear.odd(id, "ftp.bounce");
@@ -156,7 +200,14 @@ impl Conversation {
         if self.oldest == self.next {
             self.next += 1;
             self.is_unasked = true;
+            // The last greeting counts.
+            if let Some(greeting) = self.greeting.take() {
+                ear.forget(greeting);
+            }
             ear.begin(id);
+        }
+        if !std::mem::replace(&mut self.is_answered, true) {
+            ear.fact(id, Fact::IsAnswered, b"yes");
         }
         ear.fact(id, Fact::Reply, said.text);
         if said.code.is_some() {
@@ -172,6 +223,7 @@ impl Conversation {
         };
         if let Some(place) = place {
             ear.number(id, Fact::DynamicPort, place.port.into());
+            ear.fact(id, Fact::Mode, b"passive");
         }
         let ends = |code: u16| said.is_last && self.open.is_none_or(|open| open == code || self.has_gap);
         match said.code {
@@ -188,7 +240,18 @@ impl Conversation {
     }
 
     fn end_reply(&mut self, how: How, ear: &mut dyn Ear<Fact>) {
-        ear.end(Id { exchange: self.oldest, side: Side::Server }, how);
+        let id = Id { exchange: self.oldest, side: Side::Server };
+        if !std::mem::take(&mut self.is_answered) {
+            ear.fact(id, Fact::IsAnswered, b"no");
+        }
+        if how == How::Gap {
+            ear.missed("ftp replies missing");
+        }
+        ear.end(id, how);
+        match self.is_confirmed {
+            true => ear.over(id.exchange),
+            false => self.greeting = Some(id.exchange),
+        }
         self.oldest += 1;
         (self.open, self.has_gap, self.is_unasked) = (None, false, false);
     }
@@ -212,13 +275,14 @@ mod tests {
             let bytes = text.replace('\n', "\r\n").into_bytes();
             let run = Run { bytes: &bytes, time: 0 };
             match side {
-                "c" => conversation.gap(Side::Client, &kept, &mut ear),
-                "s" => conversation.gap(Side::Server, &kept, &mut ear),
+                "c" => conversation.gap(Side::Client, 1, &kept, &mut ear),
+                "s" => conversation.gap(Side::Server, 1, &kept, &mut ear),
                 side => _ = conversation.feed(Side::to_server(side == "C"), run, &kept, &mut ear),
             }
         }
         conversation.end(&kept, &mut ear);
         assert_eq!(kept.bytes(), 0);
+        ear.said.retain(|said| !said.starts_with("IsAnswered="));
         ear.said
     }
 

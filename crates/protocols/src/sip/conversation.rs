@@ -1,14 +1,30 @@
 //! Both sides of SIP. An exchange is a message; nothing joins a response to its request.
 
 use super::{Fact, Head, Start, head, may_begin, probe};
+use crate::app::App;
 use crate::carry::Carried;
-use crate::conversation::{Ear, Fed, How, Id, Run, Side};
+use crate::conversation::{self, Ear, Fed, How, Id, Over, Protocol, Run, Side, Talk};
 use crate::fit::Fit;
 use base::limits::SIP_HEAD_BYTES;
 use memchr::memchr;
+use packet::Flow;
+use packet::frame::protocol;
 
 /// Most bytes kept of one connection.
 pub const KEPT_BYTES: usize = 2 * SIP_HEAD_BYTES;
+
+const HELP: &str = "Finds SIP over UDP and TCP on any port, by the first line of its messages, and gives a record of each: of a request \
+         `sip.method`, `sip.uri` and `sip.request_line`, of a response `sip.code`, `sip.reason` and `sip.response_line`; of \
+         both `sip.version`, `sip.from`, `sip.to`, `sip.call_id`, `sip.user_agent` and `sip.content_type`, as far as they \
+         are there. Bodies are passed over.\n\n\
+         In a TCP stream with missing bytes, reading goes on at the next segment that begins with a message. A head of \
+         more than 64 KiB is read as far as that.";
+
+const _: () = assert!(SIP_HEAD_BYTES == 64 << 10, "the help says so");
+
+const EXAMPLE: &str = r#"{"timestamp":"2005-01-14T17:58:02.965944000Z","flow_id":6983567778052717,"event_type":"sip","src_ip":"200.57.7.195","src_port":5060,"dest_ip":"200.57.7.204","dest_port":5061,"proto":"UDP","sip":{"method":"INVITE","uri":"sip:francisco@bestel.com:55060","version":"SIP/2.0","request_line":"INVITE sip:francisco@bestel.com:55060 SIP/2.0","from":"<sip:200.57.7.195:55061;user=phone>;tag=GR52RWG346-34","to":"\"francisco@bestel.com\" <sip:francisco@bestel.com:55060>","call_id":"12013223@200.57.7.195","content_type":"application/sdp"}}
+{"timestamp":"2005-01-14T17:58:02.973833000Z","flow_id":6983567778052717,"event_type":"sip","src_ip":"200.57.7.204","src_port":5061,"dest_ip":"200.57.7.195","dest_port":5060,"proto":"UDP","sip":{"version":"SIP/2.0","code":"100","reason":"Trying","response_line":"SIP/2.0 100 Trying","from":"<sip:200.57.7.195:55061;user=phone>;tag=GR52RWG346-34","to":"\"francisco@bestel.com\" <sip:francisco@bestel.com:55060>;tag=298852044","call_id":"12013223@200.57.7.195"}}
+"#;
 
 /// A connection or flow.
 #[derive(Debug, Default)]
@@ -16,6 +32,8 @@ pub struct Conversation {
     sides: [Messages; 2],
     /// The number of the next message.
     next: u64,
+    /// Each run is a datagram.
+    is_datagrams: bool,
 }
 
 /// The messages of one side.
@@ -36,16 +54,30 @@ struct Messages {
     is_over: bool,
 }
 
-impl Conversation {
-    /// Reads a datagram; returns whether a message begins it.
-    pub fn datagram(&mut self, side: Side, bytes: &[u8], ear: &mut dyn Ear<Fact>) -> Fed {
-        let Some(head) = head(bytes) else { return Fed::NotMine };
-        self.tell(side, &head, ear);
-        Fed::Mine
+impl Talk for Conversation {
+    type Fact = Fact;
+
+    const PROTOCOL: Protocol = Protocol {
+        app: App::Sip,
+        over: Over::Both,
+        facts: <Fact as conversation::Fact>::ALL,
+        is_of_sender: true,
+        is_probed: false,
+        does: "reads SIP messages and gives a record of each",
+        help: HELP,
+        example: ("pcap sip.pcap | udp | sip | head 2", EXAMPLE),
+    };
+
+    fn new(flow: &Flow) -> Conversation {
+        Conversation { is_datagrams: flow.protocol == protocol::UDP, ..Conversation::default() }
     }
 
-    /// Reads the next bytes of a side of a stream.
-    pub fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+    fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+        if self.is_datagrams {
+            let Some(head) = head(run.bytes) else { return Fed::NotMine };
+            self.tell(side, &head, ear);
+            return Fed::Mine;
+        }
         let mut messages = std::mem::take(&mut self.sides[side.index()]);
         let mut is_mine = run.bytes.is_empty();
         // Where the other side began with another protocol, this one speaks that, too.
@@ -63,17 +95,24 @@ impl Conversation {
         if is_mine && !is_over { Fed::Mine } else { Fed::NotMine }
     }
 
-    /// `missing` bytes of a side are missing. Returns whether a head had begun.
-    pub fn gap(&mut self, side: Side, missing: u32, kept: &Carried) -> bool {
+    fn gap(&mut self, side: Side, missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         let messages = &mut self.sides[side.index()];
         let had_begun = !messages.part.is_empty();
+        if had_begun {
+            ear.missed("sip messages whose rest is missing");
+        }
         kept.clear(&mut messages.part);
         messages.is_behind_gap |= had_begun || messages.body_left < missing.into();
         messages.body_left = messages.body_left.saturating_sub(missing.into());
         messages.line = 0;
-        had_begun
     }
 
+    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        [Side::Client, Side::Server].into_iter().for_each(|side| self.gap(side, 0, kept, ear));
+    }
+}
+
+impl Conversation {
     /// Reads a part of `rest`, at least a byte; returns whether it was SIP's.
     fn step(
         &mut self,
@@ -173,6 +212,7 @@ impl Conversation {
             }
         }
         ear.end(id, How::Complete);
+        ear.over(id.exchange);
     }
 }
 
@@ -212,7 +252,7 @@ mod tests {
         for run in runs {
             let (side, text) = run.split_at(1);
             match side.parse::<u32>() {
-                Ok(missing) => _ = conversation.gap(Side::Client, missing, &kept),
+                Ok(missing) => conversation.gap(Side::Client, missing, &kept, &mut ear),
                 Err(_) => {
                     for bytes in text.as_bytes().chunks(size) {
                         conversation.feed(Side::to_server(side == "C"), Run { bytes, time: 0 }, &kept, &mut ear);
@@ -220,8 +260,7 @@ mod tests {
                 }
             }
         }
-        conversation.gap(Side::Client, 0, &kept);
-        conversation.gap(Side::Server, 0, &kept);
+        conversation.end(&kept, &mut ear);
         assert_eq!(kept.bytes(), 0);
         ear.said.retain(|said| said.starts_with("Uri=") || said.starts_with("Code="));
         ear.said

@@ -4,13 +4,15 @@ use crate::rules::exchanges::Buffers;
 use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
 use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
+use crate::rules::talks::{self, Names};
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
+use filters::conversations::OBJECTS;
 use filters::dhcp::{self, Dhcp};
 use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use filters::eve::events;
-use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use filters::parts::eve::NAME;
 use filters::parts::heard::escaped;
 use protocols::conversation::{About, Fact as _, Kind, Side};
@@ -204,9 +206,6 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             object(row, "email", &EMAIL, |it| email(it, one));
         }
         App::Ftp => object(row, "ftp", &FTP_OBJECT, |it| ftp(it, one)),
-        App::Sip => object(row, "sip", &SIP_OBJECT, |it| {
-            [true, false].into_iter().for_each(|side| texts(it, one, &SIP_TEXTS.map(|(name, it)| (name, it, side))));
-        }),
         App::Dns => dns(row, one),
         App::Llmnr => llmnr(row, one),
         App::Dhcp => {
@@ -224,7 +223,7 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
                 it.text(name, word);
             }
         }),
-        _ => {}
+        app => talk(row, app, one),
     }
     files(row, one, gaps);
 }
@@ -302,18 +301,54 @@ fn facts<const N: usize>(row: &mut RowWriter, object: &str, one: &Transaction, a
         for side in [Side::Client, Side::Server] {
             let Some(buffer) = buffers[side.index()] else { continue };
             let Some((of, name)) = about.field[side.index()].split_once('.') else { continue };
-            if of != object {
-                continue;
-            }
-            let mut values = one.all(buffer, side.is_client());
-            match about.kind {
-                Kind::Item => list(row, name, values),
-                Kind::Text => values.next().into_iter().for_each(|value| _ = row.text(name, value)),
-                Kind::Number => {}
-                Kind::Name => values.next().into_iter().for_each(|value| _ = row.text(name, escaped(value))),
+            if of == object {
+                put_fact(row, name, about.kind, one.all(buffer, side.is_client()));
             }
         }
     }
+}
+
+/// The name of a field in the object of its protocol.
+fn short(field: &'static str) -> &'static str {
+    field.split_once('.').map_or(field, |it| it.1)
+}
+
+fn put_fact<'a>(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = &'a [u8]>) {
+    match kind {
+        Kind::Item => list(row, name, values),
+        Kind::Name => values.next().into_iter().for_each(|value| _ = row.text(name, escaped(value))),
+        _ => values.next().into_iter().for_each(|value| _ = row.text(name, value)),
+    }
+}
+
+/// Adds the object of a protocol that rules read by its table of facts.
+fn talk(row: &mut RowWriter, app: App, one: &Transaction) {
+    let known = OBJECTS.iter().find(|known| known.0 == app);
+    let (Some((_, schema)), Some(Names { facts, buffers, numbers })) = (known, talks::names(app)) else { return };
+    object(row, app.name(), schema, |it| {
+        for (number, about) in facts.iter().enumerate() {
+            for (side, to_server) in [(0, true), (1, false)] {
+                let name = short(about.field[side]);
+                if name.is_empty() {
+                    continue;
+                }
+                if let Some(buffer) = buffers[number][side] {
+                    put_fact(it, name, about.kind, one.all(buffer, to_server));
+                }
+                let Some(number) = numbers[number][side] else { continue };
+                let mut values = one.numbers(number, to_server).peekable();
+                let Some(first) = values.peek().copied() else { continue };
+                match about.kind {
+                    Kind::WordItem(_) => {
+                        let words: Vec<String> = values.map(|value| about.kind.word(value)).collect();
+                        list(it, name, words.iter().map(String::as_bytes));
+                    }
+                    Kind::Word(_) => _ = it.text(name, about.kind.word(first)),
+                    _ => _ = it.number(name, first),
+                }
+            }
+        }
+    });
 }
 
 fn http(row: &mut RowWriter, one: &Transaction) {
@@ -394,16 +429,6 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
         list(row, name, names.iter().map(|name| &name[..]));
     }
 }
-
-const SIP_TEXTS: [(&str, Buffer); 7] = [
-    ("method", Buffer::SIP_METHOD),
-    ("uri", Buffer::SIP_URI),
-    ("version", Buffer::SIP_PROTOCOL),
-    ("request_line", Buffer::SIP_REQUEST_LINE),
-    ("code", Buffer::SIP_STAT_CODE),
-    ("reason", Buffer::SIP_STAT_MSG),
-    ("response_line", Buffer::SIP_RESPONSE_LINE),
-];
 
 fn ftp(row: &mut RowWriter, one: &Transaction) {
     facts(row, "ftp", one, ftp::Fact::ALL, &FTP_BUFFERS);

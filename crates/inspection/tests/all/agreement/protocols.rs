@@ -3,7 +3,8 @@
 use super::made;
 use super::variants::Capture;
 use filter::Kind;
-use filters::{dns, ftp, http, http2, sip, smtp, ssh, tcp, tls, udp};
+use filters::conversations::{ftp, sip, ssh};
+use filters::{dns, http, http2, smtp, tcp, tls, udp};
 
 /// A protocol with a filter and with rules.
 pub struct Protocol {

@@ -1,0 +1,190 @@
+//! The ear of rules for protocols whose exchanges are transactions as they stand. Facts become buffers and numbers by the
+//! protocol's own table; the same table fills objects of alerts.
+
+use super::exchanges::Exchanges;
+use super::transactions::Transactions;
+use packet::Flow;
+use protocols::app::App;
+use protocols::carry::Carried;
+use protocols::conversation::{About, Ear, Fact as _, How, Id, Run, Side, Talk};
+use rules::Transaction;
+use rules::names::{Buffer, Number, numbers_of_facts, of_facts};
+use std::fmt::Debug;
+
+/// Most facts of a protocol.
+const FACTS: usize = 48;
+
+/// Most bytes kept of unfinished messages of one connection.
+const KEPT_BYTES: usize = 256 << 10;
+
+/// The names of a protocol's facts, by number and side.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub facts: &'static [About],
+    pub buffers: [[Option<Buffer>; 2]; FACTS],
+    pub numbers: [[Option<Number>; 2]; FACTS],
+}
+
+/// The static part of a protocol.
+struct Of<T>(std::marker::PhantomData<T>);
+
+impl<T: Talk> Of<T> {
+    const NAMES: &'static Names = &Names {
+        facts: T::PROTOCOL.facts,
+        buffers: of_facts(T::PROTOCOL.facts),
+        numbers: numbers_of_facts(T::PROTOCOL.facts),
+    };
+}
+
+/// A connection, or a flow of datagrams, of any such protocol.
+pub(super) trait Stream: Debug + Send {
+    /// Reads the next bytes of a side, or a datagram. `gap`: the number of bytes missing before them.
+    fn feed(&mut self, side: Side, run: Run<'_>, gap: u32, to: &mut Transactions);
+
+    /// Bytes of unfinished messages.
+    fn kept_bytes(&self) -> usize;
+}
+
+#[derive(Debug)]
+struct Heard<T> {
+    conversation: T,
+    kept: Carried,
+    exchanges: Exchanges,
+}
+
+/// Puts facts into transactions.
+struct Listener<'a, T> {
+    exchanges: &'a mut Exchanges,
+    to: &'a mut Transactions,
+    talk: std::marker::PhantomData<T>,
+}
+
+impl<T: Talk> Listener<'_, T> {
+    fn put(&mut self, id: Id, put: impl FnOnce(&mut Transaction, bool)) {
+        let one = self.exchanges.transaction(id.exchange, T::PROTOCOL.app, self.to);
+        if let Some(one) = self.to.get(one) {
+            put(one, id.side.is_client());
+        }
+        self.to.change(one, id.side.is_client());
+    }
+}
+
+impl<T: Talk> Ear<T::Fact> for Listener<'_, T> {
+    fn begin(&mut self, id: Id) {
+        self.put(id, |_, _| {});
+    }
+
+    fn fact(&mut self, id: Id, fact: T::Fact, value: &[u8]) {
+        if let Some(buffer) = Of::<T>::NAMES.buffers[fact.number()][id.side.index()] {
+            self.put(id, |one, to_server| one.put_copy(buffer, to_server, value));
+        }
+    }
+
+    fn number(&mut self, id: Id, fact: T::Fact, value: u64) {
+        if let Some(number) = Of::<T>::NAMES.numbers[fact.number()][id.side.index()] {
+            self.put(id, |one, to_server| one.put_number_once(number, to_server, value));
+        }
+    }
+
+    fn odd(&mut self, id: Id, event: &'static str) {
+        self.put(id, |one, to_server| one.put_event(event, to_server));
+    }
+
+    fn lost(&mut self, _id: Id, _what: &'static str) {
+        self.to.given_up += 1;
+        self.to.unseen = true;
+    }
+
+    fn missed(&mut self, _what: &'static str) {
+        self.to.given_up += 1;
+    }
+
+    fn end(&mut self, id: Id, _how: How) {
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
+            self.to.complete(one, id.side.is_client());
+        }
+    }
+
+    fn over(&mut self, exchange: u64) {
+        if let Some(one) = self.exchanges.find(exchange, self.to).and_then(|one| self.to.get(one)) {
+            one.complete = [true; 2];
+        }
+    }
+}
+
+impl<T: Talk> Stream for Heard<T> {
+    fn feed(&mut self, side: Side, run: Run<'_>, gap: u32, to: &mut Transactions) {
+        let Heard { conversation, kept, exchanges } = self;
+        let mut ear = Listener::<T> { exchanges, to, talk: Default::default() };
+        if gap > 0 {
+            conversation.gap(side, gap, kept, &mut ear);
+        }
+        if !run.bytes.is_empty() {
+            conversation.feed(side, run, kept, &mut ear);
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
+}
+
+/// Declares functions of the protocol.
+macro_rules! protocols {
+    (; $($module:ident $app:ident)*) => {
+        /// A connection of this protocol; `None`: it has a reader of its own.
+        pub(super) fn stream(app: App, flow: &Flow) -> Option<Box<dyn Stream>> {
+            match app {
+                $(App::$app => Some(Box::new(Heard {
+                    conversation: <protocols::$module::Conversation as Talk>::new(flow),
+                    kept: Carried::new(KEPT_BYTES),
+                    exchanges: Exchanges::default(),
+                })),)*
+                _ => None,
+            }
+        }
+
+        /// The names of its facts.
+        pub(super) fn names(app: App) -> Option<&'static Names> {
+            match app {
+                $(App::$app => Some(Of::<protocols::$module::Conversation>::NAMES),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+protocols::talks! { protocols {} }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the URIs and receivers of SIP that rules see.
+    fn check(sent: &[u8], expected: &[&str]) {
+        let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+        let flow = Flow { source, target, source_port: 9, target_port: 9, protocol: 6 };
+        for size in [1, 5, sent.len()] {
+            let (mut reader, mut to) = (stream(App::Sip, &flow).unwrap(), Transactions::default());
+            for bytes in sent.chunks(size) {
+                reader.feed(Side::Client, Run { bytes, time: 0 }, 0, &mut to);
+                assert!(reader.kept_bytes() <= 2 * base::limits::SIP_HEAD_BYTES);
+            }
+            let seen = (0..9).filter_map(|id| to.find(id));
+            let names = ["sip.uri", "sip.to"].map(|name| Buffer::of_name(name).unwrap());
+            let seen = seen.flat_map(|one| names.into_iter().flat_map(|name| one.all(name, true)));
+            let seen: Vec<_> = seen.map(String::from_utf8_lossy).collect();
+            assert_eq!(seen, expected, "by {size}");
+        }
+    }
+
+    #[test]
+    fn messages_of_a_stream() {
+        check(
+            b"INVITE sip:a SIP/2.0\r\nt: x\r\nl: 4\r\n\r\nbody\r\n\r\nBYE sip:b SIP/2.0\nTo: y\n\n",
+            &["sip:a", "x", "sip:b", "y"],
+        );
+        let long = [&b"INVITE sip:a SIP/2.0\r\nt: x\r\n"[..], &b"v: z\r\n".repeat(20_000), b"\r\n"].concat();
+        check(&long, &["sip:a", "x"]);
+    }
+}
