@@ -149,7 +149,7 @@ impl SessionFilter for Tls {
 
 /// Counts what was lost.
 fn lose(heard: Heard<'_>, outlet: &mut Outlet<'_>) {
-    if let Heard::Lost(what) = heard {
+    if let Heard::Lost(what) | Heard::Missed(what) = heard {
         outlet.count(what, 1);
     }
 }
@@ -174,7 +174,7 @@ impl Record {
             },
             Heard::Malformed => outlet.count("malformed tls hellos", 1),
             Heard::TooLong => {}
-            Heard::Lost(_) => lose(heard, outlet),
+            Heard::Lost(_) | Heard::Missed(_) => lose(heard, outlet),
         }
     }
 

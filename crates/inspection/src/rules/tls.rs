@@ -53,13 +53,14 @@ impl Openings {
 
 /// Puts what a side says into the only transaction.
 fn hear(heard: Heard<'_>, to_server: bool, to: &mut Transactions) {
-    let is_of_side = match heard {
-        Heard::Hello(hello) => matches!(hello, Hello::Client(_)) == to_server,
-        Heard::Lost(_) => false,
-        Heard::Certificates(_) | Heard::Malformed | Heard::TooLong => true,
-    };
-    if !is_of_side {
-        return;
+    match heard {
+        Heard::Hello(hello) if matches!(hello, Hello::Client(_)) != to_server => return,
+        Heard::Lost(_) | Heard::Missed(_) => {
+            to.given_up += 1;
+            to.unseen |= matches!(heard, Heard::Lost(_));
+            return;
+        }
+        _ => {}
     }
     let one = to.only(App::Tls);
     let id = one.id;
@@ -73,7 +74,7 @@ fn hear(heard: Heard<'_>, to_server: bool, to: &mut Transactions) {
         Heard::Certificates(body) => put_certificates(one, to_server, body, &mut odd),
         Heard::Malformed => odd.push("tls.invalid_handshake_message"),
         Heard::TooLong => odd.push("tls.handshake_invalid_length"),
-        Heard::Lost(_) => {}
+        Heard::Lost(_) | Heard::Missed(_) => {}
     }
     odd.into_iter().for_each(|event| one.put_event(event, to_server));
     to.change(id, to_server);
@@ -245,6 +246,27 @@ mod tests {
         let two = [0, 0, 10, 0, 0, 2, 4, 0, 0, 0, 2, 4, 0];
         check(&behind(&message(11, &two)), &[wrong, INVALID[0], INVALID[1]]);
         assert_eq!(events(&record(&message(1, &[3, 3])), true), ["tls.invalid_handshake_message"]);
+    }
+
+    #[test]
+    fn openings_given_up_are_counted() {
+        let feed = |mut tls: Stream, pieces: &[(&[u8], u32)]| {
+            let mut to = Transactions::default();
+            pieces.iter().for_each(|(bytes, gap)| tls.feed(bytes, false, *gap, &mut to));
+            (to.given_up, to.unseen)
+        };
+        let (hello, small) = (record(&server_hello()), || {
+            let openings = Openings { kept: Carried::new(4), ..Openings::default() };
+            Stream { openings, ..Stream::default() }
+        });
+        assert_eq!(feed(Stream::default(), &[(&hello, 0), (&hello, 5)]), (0, false), "the gap is behind the hello");
+        assert_eq!(
+            feed(Stream::default(), &[(&hello[..9], 0), (&hello[12..], 3)]),
+            (1, false),
+            "no limit is the cause"
+        );
+        assert_eq!(feed(small(), &[(&hello[..9], 0)]), (1, true), "there is no room for the hello");
+        assert_eq!(feed(small(), &[(&[&hello[..], &[22, 3, 3, 0, 9]].concat(), 0)]), (1, true), "nor for certificates");
     }
 
     #[test]

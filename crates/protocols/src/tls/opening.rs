@@ -18,8 +18,10 @@ pub enum Heard<'a> {
     Malformed,
     /// Behind the hello, a message that announces more bytes than may be.
     TooLong,
-    /// A limit, or missing bytes, left something out; the text names it.
+    /// A limit left something out; the text names it.
     Lost(&'static str),
+    /// Missing bytes left something out; the text names it.
+    Missed(&'static str),
 }
 
 /// Whose bytes a piece had.
@@ -116,7 +118,7 @@ impl Opening {
     /// Drops an unfinished hello whose rest will not come.
     fn forget(&mut self, kept: &Carried, ear: &mut dyn FnMut(Heard<'_>)) {
         if !self.part.is_empty() {
-            ear(Heard::Lost(CUT));
+            ear(Heard::Missed(CUT));
         }
         kept.clear(&mut self.part);
     }
