@@ -1,9 +1,7 @@
 //! TLS hellos out of the first packets of QUIC, as records: the host that a client asks for.
 //!
-//! `protocols::quic` reads packets, `quic/keys.rs` decrypts them. This file collects a flow's hello until it is complete,
+//! `protocols::quic` reads packets and decrypts them. This file collects a flow's hello until it is complete,
 //! and makes the record. Later packets use keys that only the peers have.
-
-pub mod keys;
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
@@ -12,9 +10,9 @@ use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use filter::record::list_push;
-use keys::{Keys, Side};
 use protocols::carry::Carried;
 use protocols::fingerprint::{self, Transport};
+use protocols::quic::keys::{Keys, Side};
 use protocols::quic::{Crypto, Initial, VERSION_2, Version};
 use protocols::tls::{self, ClientHello, HELLO_LIMIT};
 use std::collections::VecDeque;
@@ -305,11 +303,11 @@ impl Quic {
 
 #[cfg(test)]
 mod tests {
-    use super::keys::encrypt;
     use super::*;
     use crate::json;
     use crate::parts::handmade::{block, facts};
     use proptest::prelude::*;
+    use protocols::quic::keys::encrypt;
     use serde_json::{Value, json};
     use testkit::{Chain, Outcome};
 

@@ -1,5 +1,8 @@
 //! Initial packets of QUIC (RFC 9000, 17.2.2; RFC 9369): their plain headers, and their frames after decryption.
-//! Decryption is elsewhere: the keys follow from the packets (RFC 9001, 5.2), but need ciphers.
+//! `keys` decrypts, with the feature `quic`: the keys follow from the packets (RFC 9001, 5.2), but need ciphers.
+
+#[cfg(feature = "quic")]
+pub mod keys;
 
 use packet::bytes::u32_at;
 

@@ -4,9 +4,9 @@
 use super::transactions::Transactions;
 use base::limits::QUIC_PIECES;
 use filters::parts::fingerprint::{append_ja4, append_md5};
-use filters::quic::keys::{Keys, Side};
 use protocols::fingerprint::{Transport, append_ja3, ja4};
 use protocols::gquic::Long;
+use protocols::quic::keys::{Keys, Side};
 use protocols::quic::{Crypto, Initial};
 use protocols::tls::{ClientHello, HELLO_LIMIT};
 use rules::Transaction;
@@ -187,8 +187,8 @@ fn google(long: &Long<'_>, to_server: bool, to: &mut Transactions) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use filters::quic::keys::encrypt;
     use proptest::prelude::*;
+    use protocols::quic::keys::encrypt;
 
     fn crypto(offset: usize, bytes: &[u8]) -> Vec<u8> {
         [&[6, 0x40, offset as u8, 0x40, bytes.len() as u8][..], bytes].concat()

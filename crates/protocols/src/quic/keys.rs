@@ -1,13 +1,13 @@
 //! The keys of Initial packets (RFC 9001, 5), and decryption with them. They protect against errors, not against
 //! readers: anyone who sees the packets can derive them.
 
+use super::{Initial, Version};
 use aes::Aes128;
 use aes_gcm::aead::generic_array::GenericArray;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::aes::cipher::BlockEncrypt;
 use aes_gcm::{Aes128Gcm, Tag};
 use hkdf::Hkdf;
-use protocols::quic::{Initial, Version};
 use sha2::Sha256;
 
 /// The authentication tag behind the contents.
