@@ -3,12 +3,12 @@
 //! `packet::dhcp` reads the message. DHCPv6 and BOOTP without options are not read.
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
-use crate::parts::fingerprint::append_with_colons;
 use crate::parts::outlet::Outlet;
 use base::limits::DHCP_LISTED;
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::dhcp::{self, Packet, code};
+use packet::text::append_with_colons;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A record of a message.

@@ -5,13 +5,12 @@
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
-use crate::parts::fingerprint::{append_ja4, append_md5};
 use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use filter::record::list_push;
 use protocols::carry::Carried;
-use protocols::fingerprint::{self, Transport};
+use protocols::fingerprint::{self, Transport, append_ja4, append_md5};
 use protocols::quic::keys::{Keys, Side};
 use protocols::quic::{Crypto, Initial, VERSION_2, Version};
 use protocols::tls::{self, ClientHello, HELLO_LIMIT};

@@ -3,13 +3,13 @@
 //! `protocols::tls` finds and reads hellos and certificates. This file skips the header of a proxy, and makes the records.
 
 use crate::parts::eve::{NAME, begin_row, eve_fields};
-use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use crate::parts::outlet::Outlet;
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
+use packet::text::append_with_colons;
 use protocols::carry::Carried;
-use protocols::fingerprint::{self, Transport};
+use protocols::fingerprint::{self, Transport, append_ja4, append_md5, append_sha1};
 use protocols::proxy::{Proxy, Read};
 use protocols::tls::opening::{Fed, Heard, Opening};
 use protocols::tls::{self, ClientHello, Hello, ServerHello};

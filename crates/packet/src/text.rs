@@ -20,6 +20,16 @@ pub fn append_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// Appends bytes in hexadecimal with colons.
+pub fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
+    for (index, byte) in bytes.iter().enumerate() {
+        if index > 0 {
+            out.push(b':');
+        }
+        append_hex(out, &[*byte]);
+    }
+}
+
 /// Strings with a length byte in front of each: DNS character strings (RFC 1035, 3.3), TLS protocol names. A string
 /// that is cut is given as far as it goes, and is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,5 +79,12 @@ mod tests {
         check(b"\x02h2\x08http/1.1", &[b"h2", b"http/1.1"]);
         check(b"\x00\x01a", &[b"", b"a"]);
         check(b"\x05abc", &[b"abc"]);
+    }
+
+    #[test]
+    fn colons() {
+        let mut out = Vec::new();
+        append_with_colons(&mut out, &[0, 0xab, 1]);
+        assert_eq!(out, b"00:ab:01");
     }
 }

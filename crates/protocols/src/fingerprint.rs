@@ -1,10 +1,14 @@
-//! Fingerprints of TLS programs, from their offers: JA3, JA3S and JA4 (TLS), as texts without digests. JA3 is the MD5
-//! of its text; JA4 has two SHA-256 digests, cut to 12 digits, of the texts here.
+//! Fingerprints of TLS programs, from their offers: JA3, JA3S and JA4 (TLS). JA3 is the MD5 of its text; JA4 has two
+//! SHA-256 digests, cut to 12 digits, of its texts.
 //!
 //! JA3 is Salesforce's (BSD-3-Clause). JA4 for TLS clients is FoxIO's (BSD-3-Clause); the rest of JA4+ has another
 //! licence and is not here.
 
 use crate::tls::{ClientHello, ServerHello, extension, is_grease};
+use md5::{Digest, Md5};
+use packet::text::{append_hex, append_with_colons};
+use sha1::Sha1;
+use sha2::Sha256;
 
 /// Curves that a client offers (RFC 8422, 5.1.1).
 const SUPPORTED_GROUPS: u16 = 10;
@@ -146,6 +150,28 @@ fn append_hex_list(out: &mut Vec<u8>, numbers: impl Iterator<Item = u16>) {
     }
 }
 
+/// Appends an MD5 digest in hexadecimal: JA3, HASSH.
+pub fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
+    append_hex(out, &Md5::digest(bytes));
+}
+
+/// Appends a SHA-1 digest in hexadecimal with colons: the usual name of a certificate.
+pub fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
+    append_with_colons(out, &Sha1::digest(bytes));
+}
+
+/// Appends a JA4 fingerprint, made from its parts.
+pub fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
+    out.extend_from_slice(&ja4.head);
+    for part in [&ja4.cipher_suites, &ja4.extensions] {
+        out.push(b'_');
+        match part.is_empty() {
+            true => out.extend_from_slice(&[b'0'; 12]),
+            false => append_hex(out, &Sha256::digest(part)[..6]),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,5 +232,24 @@ mod tests {
             append_decimal(&mut out, number);
             assert_eq!(String::from_utf8(out).unwrap(), number.to_string());
         }
+    }
+
+    #[test]
+    fn md5() {
+        let mut out = Vec::new();
+        append_md5(&mut out, b"abc");
+        assert_eq!(out, b"900150983cd24fb0d6963f7d28e17f72");
+    }
+
+    #[test]
+    fn the_digests_of_ja4() {
+        let check = |cipher_suites: &[u8], expected: &str| {
+            let mut out = Vec::new();
+            let ja4 = Ja4 { head: b"t12i0000".to_vec(), cipher_suites: cipher_suites.to_vec(), extensions: Vec::new() };
+            append_ja4(&mut out, &ja4);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        check(b"", "t12i0000_000000000000_000000000000");
+        check(b"abc", "t12i0000_ba7816bf8f01_000000000000");
     }
 }

@@ -8,7 +8,6 @@ pub(crate) mod ending;
 pub mod eve;
 pub(crate) mod expression;
 pub(crate) mod fields;
-pub mod fingerprint;
 pub mod flow_table;
 pub(crate) mod frame_line;
 #[cfg(test)]

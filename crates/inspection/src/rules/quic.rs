@@ -3,8 +3,7 @@
 
 use super::transactions::Transactions;
 use base::limits::QUIC_PIECES;
-use filters::parts::fingerprint::{append_ja4, append_md5};
-use protocols::fingerprint::{Transport, append_ja3, ja4};
+use protocols::fingerprint::{Transport, append_ja3, append_ja4, append_md5, ja4};
 use protocols::gquic::Long;
 use protocols::quic::keys::{Keys, Side};
 use protocols::quic::{Crypto, Initial};

@@ -3,9 +3,9 @@
 
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
-use filters::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
+use packet::text::append_with_colons;
 use protocols::carry::Carried;
-use protocols::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
+use protocols::fingerprint::{Transport, append_ja3, append_ja3s, append_ja4, append_md5, append_sha1, ja4};
 use protocols::tls::opening::{Heard, Opening};
 use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, version_name};
 use protocols::x509::{AlternativeName, Certificate, Chain};
