@@ -12,7 +12,9 @@
 use crate::app::App;
 use crate::carry::Carried;
 use crate::mime::Found;
+use crate::tls::append_name;
 use packet::Flow;
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -129,14 +131,18 @@ pub struct About {
 }
 
 /// The form of a fact in records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A text.
     Text,
     /// A text whose unprintable bytes are escaped, as in [`append_name`](crate::tls::append_name).
     Name,
+    /// A text that records show as this function appends it. Its buffer is as it was said.
+    Shown(fn(&mut Vec<u8>, &[u8])),
     /// One of a list of texts.
     Item,
+    /// One of a list of names.
+    NameItem,
     /// A number ([`Ear::number`]).
     Number,
     /// A number that has a name in records and in rules.
@@ -156,7 +162,7 @@ impl Kind {
 
     /// Whether a record has a list of such facts. Of others it has the first one.
     pub const fn is_item(self) -> bool {
-        matches!(self, Kind::Item | Kind::WordItem(_))
+        matches!(self, Kind::Item | Kind::NameItem | Kind::WordItem(_))
     }
 
     /// The names of its numbers.
@@ -170,6 +176,18 @@ impl Kind {
     /// The name of a number; one without a name is written in digits.
     pub fn word(self, number: u64) -> String {
         self.words().iter().find(|word| word.1 == number).map_or_else(|| number.to_string(), |word| word.0.into())
+    }
+
+    /// A text as records show it.
+    pub fn shown(self, value: &[u8]) -> Cow<'_, [u8]> {
+        let show = match self {
+            Kind::Name | Kind::NameItem => append_name,
+            Kind::Shown(show) => show,
+            _ => return value.into(),
+        };
+        let mut text = Vec::with_capacity(value.len());
+        show(&mut text, value);
+        text.into()
     }
 }
 
@@ -395,6 +413,14 @@ pub(crate) mod heard {
 
         fn odd(&mut self, _id: Id, event: &'static str) {
             self.said.push(event.into());
+        }
+
+        fn lost(&mut self, _id: Id, what: &'static str) {
+            self.said.push(format!("lost {what}"));
+        }
+
+        fn count(&mut self, what: &'static str, times: u64) {
+            self.said.push(format!("{times} {what}"));
         }
 
         fn end(&mut self, _id: Id, how: How) {

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::der::{Der, tag};
 use crate::fit::Fit;
-use crate::{dcerpc, dns, gquic, http2, ike, mqtt, quic, sip, smb};
+use crate::{dcerpc, dns, http2, ike, mqtt, quic, sip, smb};
 use packet::Flow;
 
 /// What the bytes say.
@@ -89,7 +89,7 @@ pub fn stream(first: &First<'_>) -> Says {
 pub fn datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| has_port(flow, port);
     let rows: [(App, &dyn Fn() -> bool); 10] = [
-        (App::Quic, &|| quic::Initial::parse(payload).is_some() || gquic::Long::parse(payload).is_some()),
+        (App::Quic, &|| quic::begins(payload)),
         (dns::of_ports(flow).unwrap_or(App::Dns), &|| {
             dns::is_datagram([flow.source_port, flow.target_port], payload, wire_len)
         }),

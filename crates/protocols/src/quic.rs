@@ -1,9 +1,13 @@
 //! Initial packets of QUIC (RFC 9000, 17.2.2; RFC 9369): their plain headers, and their frames after decryption.
-//! `keys` decrypts, with the feature `quic`: the keys follow from the packets (RFC 9001, 5.2), but need ciphers.
+//! `keys` decrypts for the conversation, with the feature `quic`: the keys follow from the packets (RFC 9001, 5.2), but
+//! need ciphers.
 
 #[cfg(feature = "quic")]
-pub mod keys;
+pub mod conversation;
+#[cfg(feature = "quic")]
+mod keys;
 
+use crate::gquic;
 use packet::bytes::u32_at;
 
 /// A version with readable Initial packets.
@@ -52,6 +56,11 @@ pub struct Initial<'a> {
     pub packet: &'a [u8],
     /// Offset of the packet number.
     pub number_at: usize,
+}
+
+/// Whether a datagram begins with an Initial packet, or with a packet of Google's QUIC that names its version.
+pub fn begins(datagram: &[u8]) -> bool {
+    Initial::parse(datagram).is_some() || gquic::Long::parse(datagram).is_some()
 }
 
 /// The sample for header protection: its offset from the start of the packet number, and its length (RFC 9001, 5.4.2).

@@ -54,35 +54,27 @@ pub enum Stop {
 /// Reads the hello at the start of `stream`. A hello that is spread over records is copied to `scratch`.
 pub fn hello<'a>(stream: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Hello<'a>, Stop> {
     let first = record_body_len(stream, 0)?.ok_or(Stop::NoHello)?;
-    let header_at = RECORD_HEADER_BYTES;
-    let header: Option<&[u8; HANDSHAKE_HEADER_BYTES]> = chunk_at(stream, header_at);
-    let (kind, length, body) = match header {
-        // The usual case: at least the message's header lies in the first record.
-        _ if first < HANDSHAKE_HEADER_BYTES => {
-            copy_records(stream, scratch, HANDSHAKE_HEADER_BYTES)?;
-            let (kind, length) = handshake_header(*scratch.first_chunk().ok_or(Stop::Malformed)?)?;
-            (kind, length, None)
-        }
-        None => return Err(Stop::Incomplete { need: header_at + HANDSHAKE_HEADER_BYTES }),
-        Some(&header) => {
-            let (kind, length) = handshake_header(header)?;
-            let end = HANDSHAKE_HEADER_BYTES + length;
-            let start = header_at + HANDSHAKE_HEADER_BYTES;
-            let need = header_at + end;
-            match stream.get(start..need) {
-                _ if end > first => (kind, length, None),
-                Some(body) => (kind, length, Some(body)),
-                None => return Err(Stop::Incomplete { need }),
+    let body = stream.get(RECORD_HEADER_BYTES..).unwrap_or_default();
+    match message(&body[..body.len().min(first)]) {
+        Err(Stop::Incomplete { need }) if need > first => {
+            copy_records(stream, scratch, need)?;
+            // Where the header is spread, too, the length is known only now.
+            if let Some(Stop::Incomplete { need }) = message(scratch).err() {
+                copy_records(stream, scratch, need)?;
             }
+            message(scratch)
         }
-    };
-    let body = match body {
-        Some(body) => body,
-        None => {
-            copy_records(stream, scratch, HANDSHAKE_HEADER_BYTES + length)?;
-            scratch.get(HANDSHAKE_HEADER_BYTES..).ok_or(Stop::Malformed)?
-        }
-    };
+        Err(Stop::Incomplete { need }) => Err(Stop::Incomplete { need: RECORD_HEADER_BYTES + need }),
+        read => read,
+    }
+}
+
+/// Reads the hello at the start of messages without records, such as those in QUIC.
+pub fn message(bytes: &[u8]) -> Result<Hello<'_>, Stop> {
+    let header = bytes.first_chunk().ok_or(Stop::Incomplete { need: HANDSHAKE_HEADER_BYTES })?;
+    let (kind, length) = handshake_header(*header)?;
+    let need = HANDSHAKE_HEADER_BYTES + length;
+    let body = bytes.get(HANDSHAKE_HEADER_BYTES..need).ok_or(Stop::Incomplete { need })?;
     let read = match kind {
         HandshakeKind::ClientHello => ClientHello::parse(body).map(Hello::Client),
         HandshakeKind::ServerHello => ServerHello::parse(body).map(Hello::Server),

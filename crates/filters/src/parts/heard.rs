@@ -59,25 +59,20 @@ impl<F: Fact> Facts<F> {
                 continue;
             }
             let number = || value.first_chunk().map_or(0, |value| u64::from_be_bytes(*value));
-            let word;
-            let value = match about.kind {
-                Kind::Word(_) | Kind::WordItem(_) => {
-                    word = about.kind.word(number());
-                    word.as_bytes()
-                }
-                _ => value,
+            let shown = match about.kind {
+                Kind::Word(_) | Kind::WordItem(_) => about.kind.word(number()).into_bytes().into(),
+                kind => kind.shown(value),
             };
             match about.kind {
-                Kind::Text | Kind::Word(_) => _ = row.text(field, value),
-                Kind::Name => _ = row.text(field, escaped(value)),
+                Kind::Text | Kind::Name | Kind::Shown(_) | Kind::Word(_) => _ = row.text(field, shown),
                 Kind::Number => _ = row.number(field, number()),
-                Kind::Item | Kind::WordItem(_) => {
+                Kind::Item | Kind::NameItem | Kind::WordItem(_) => {
                     let at = items.iter().position(|item| item.0 == field).unwrap_or_else(|| {
                         items.push((field, Vec::new()));
                         items.len() - 1
                     });
                     item.begin();
-                    list_push(&mut items[at].1, item.text("", value).row());
+                    list_push(&mut items[at].1, item.text("", shown).row());
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! readers: anyone who sees the packets can derive them.
 
 use super::{Initial, Version};
+use crate::conversation::Side;
 use aes::Aes128;
 use aes_gcm::aead::generic_array::GenericArray;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
@@ -13,36 +14,34 @@ use sha2::Sha256;
 /// The authentication tag behind the contents.
 const TAG_BYTES: usize = 16;
 
-/// The sender of the packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// It opened the connection.
-    Client,
-    /// It was called.
-    Server,
-}
-
-/// Keys of one direction.
+/// Keys of one direction, without what ciphers make of them: that has 1.4 KiB, and few packets come.
+#[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    packet: Aes128Gcm,
+    packet: [u8; 16],
     nonce: [u8; 12],
-    header: Aes128,
+    header: [u8; 16],
 }
 
 impl Keys {
     /// The keys of a side. `target`: the server's identifier in the client's first packet.
     pub fn of(version: Version, target: &[u8], side: Side) -> Option<Keys> {
         let initial = Hkdf::<Sha256>::new(Some(version.salt), target);
-        let secret: [u8; 32] = expand(&initial, if side == Side::Client { "client in" } else { "server in" })?;
+        let secret: [u8; 32] = expand(&initial, if side.is_client() { "client in" } else { "server in" })?;
         let own = Hkdf::<Sha256>::from_prk(&secret).ok()?;
         let label = |name: &str| format!("{} {name}", version.label);
-        let key: [u8; 16] = expand(&own, &label("key"))?;
-        let header: [u8; 16] = expand(&own, &label("hp"))?;
         Some(Keys {
-            packet: Aes128Gcm::new(&key.into()),
+            packet: expand(&own, &label("key"))?,
             nonce: expand(&own, &label("iv"))?,
-            header: Aes128::new(&header.into()),
+            header: expand(&own, &label("hp"))?,
         })
+    }
+
+    fn packet(&self) -> Aes128Gcm {
+        Aes128Gcm::new(&self.packet.into())
+    }
+
+    fn header(&self) -> Aes128 {
+        Aes128::new(&self.header.into())
     }
 
     /// Decrypts a packet's frames into `out`; `false` if the keys are not the packet's.
@@ -50,7 +49,7 @@ impl Keys {
         out.clear();
         out.extend_from_slice(initial.packet);
         let mut mask = GenericArray::from(initial.sample());
-        self.header.encrypt_block(&mut mask);
+        self.header().encrypt_block(&mut mask);
         let Some(first) = out.first_mut() else { return false };
         *first ^= mask[0] & 0x0f;
         let number_len = usize::from(*first & 3) + 1;
@@ -66,7 +65,7 @@ impl Keys {
         let tag = Tag::clone_from_slice(&out[contents..]);
         out.truncate(contents);
         let (header, contents) = out.split_at_mut(contents_at);
-        if self.packet.decrypt_in_place_detached(&nonce.into(), header, contents, &tag).is_err() {
+        if self.packet().decrypt_in_place_detached(&nonce.into(), header, contents, &tag).is_err() {
             return false;
         }
         out.drain(..contents_at);
@@ -84,8 +83,8 @@ fn expand<const N: usize>(secret: &Hkdf<Sha256>, label: &str) -> Option<[u8; N]>
 }
 
 /// Encrypts frames like the client of RFC 9001, A.2, in a packet with the number 2: for tests.
-#[doc(hidden)]
-pub fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
+#[cfg(test)]
+pub(super) fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
     let version = Version::of(1).expect("a client's first packet");
     let keys = Keys::of(version, target, Side::Client).expect("a client's first packet");
     let length = frames.len() + 4 + TAG_BYTES;
@@ -96,10 +95,11 @@ pub fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
     let mut nonce = keys.nonce;
     nonce[11] ^= 2;
     let (header, contents) = packet.split_at_mut(number_at + 4);
-    let tag = keys.packet.encrypt_in_place_detached(&nonce.into(), header, contents).expect("a client's first packet");
+    let tag =
+        keys.packet().encrypt_in_place_detached(&nonce.into(), header, contents).expect("a client's first packet");
     packet.extend_from_slice(&tag);
     let mut mask = GenericArray::clone_from_slice(&packet[number_at + 4..number_at + 20]);
-    keys.header.encrypt_block(&mut mask);
+    keys.header().encrypt_block(&mut mask);
     packet[0] ^= mask[0] & 0x0f;
     packet[number_at..number_at + 4].iter_mut().zip(&mask[1..]).for_each(|(byte, mask)| *byte ^= mask);
     packet

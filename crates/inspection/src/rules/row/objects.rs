@@ -2,6 +2,8 @@
 
 use crate::rules::exchanges::Buffers;
 use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
+#[cfg(feature = "quic")]
+use crate::rules::quic::BUFFERS as QUIC_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
 use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use crate::rules::talks::{self, Names};
@@ -16,7 +18,8 @@ use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH
 use filters::parts::eve::NAME;
 use filters::parts::heard::escaped;
 use protocols::conversation::{About, Fact as _, Kind, Side};
-use protocols::quic::VERSION_2;
+#[cfg(feature = "quic")]
+use protocols::quic::conversation::Fact as QuicFact;
 use protocols::x509::Certificate;
 use protocols::{ftp, smtp, ssh};
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
@@ -77,7 +80,16 @@ pub(crate) static WEBSOCKET: Schema = Schema::object("websocket", &[Field::new("
 /// The first messages of QUIC.
 pub(crate) static QUIC: Schema = Schema::object(
     "quic",
-    &[Field::new("version", FieldType::Text), Field::new("sni", FieldType::Text), Field::new("ja4", FieldType::Text)],
+    &[
+        Field::new("version", FieldType::Text),
+        Field::new("sni", FieldType::Text),
+        Field::new("ja3.hash", FieldType::Text),
+        Field::new("ja3.string", FieldType::Text),
+        Field::new("ja4", FieldType::Text),
+        Field::new("ua", FieldType::Text),
+        Field::new("cyu.hash", FieldType::Text),
+        Field::new("cyu.string", FieldType::Text),
+    ],
 );
 
 /// An FTP data connection.
@@ -190,7 +202,8 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
                 it.text("opcode", known.map_or("unknown", |known| known.0));
             }
         }),
-        App::Quic => object(row, "quic", &QUIC, |it| quic(it, one)),
+        #[cfg(feature = "quic")]
+        App::Quic => object(row, "quic", &QUIC, |it| facts(it, "quic", one, QuicFact::ALL, &QUIC_BUFFERS)),
         App::FtpData => object(row, "ftp_data", &FTP_DATA, |it| {
             if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
                 it.text("command", if command == 1 { "RETR" } else { "STOR" });
@@ -242,16 +255,6 @@ pub(super) fn sctp(row: &mut RowWriter, packet: &Packet<'_>) {
             it.flag(field, kinds().any(|kind| SCTP_CHUNKS.contains(&(name, kind))));
         }
     });
-}
-
-fn quic(row: &mut RowWriter, one: &Transaction) {
-    texts(row, one, &[("sni", Buffer::QUIC_SNI, true), ("ja4", Buffer::JA4_HASH, true)]);
-    match [true, false].into_iter().find_map(|side| one.first(Buffer::QUIC_VERSION, side)) {
-        Some([0, 0, 0, number @ 1..=9]) => row.text("version", [b'0' + number]),
-        Some(version @ [b'Q', ..]) => row.text("version", version),
-        Some(version) => row.text("version", if version == VERSION_2.to_be_bytes() { "2" } else { "draft" }),
-        None => row,
-    };
 }
 
 /// Adds an object that `fill` fills in.
@@ -314,10 +317,11 @@ fn short(field: &'static str) -> &'static str {
 }
 
 fn put_fact<'a>(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = &'a [u8]>) {
-    match kind {
-        Kind::Item => list(row, name, values),
-        Kind::Name => values.next().into_iter().for_each(|value| _ = row.text(name, escaped(value))),
-        _ => values.next().into_iter().for_each(|value| _ = row.text(name, value)),
+    if kind.is_item() {
+        let values: Vec<_> = values.map(|value| kind.shown(value)).collect();
+        list(row, name, values.iter().map(|value| &**value));
+    } else if let Some(value) = values.next() {
+        row.text(name, kind.shown(value));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Captures made by hand, of what no bundled one has.
+//! Captures made by hand: no bundled one has their messages.
 
 use super::variants::Capture;
 use packet::LinkType;
@@ -97,6 +97,32 @@ pub fn netbios() -> Capture {
 
 pub fn llmnr() -> Capture {
     datagrams(5355, &[(true, message(1, 0)), (false, message(1, 0x8000)), (true, message(2, RESERVED))])
+}
+
+/// Initial packets of two connections between the same ports, encrypted: the second half of a hello that asks for
+/// `a.example`, another client's hello that asks for `b.example`, and the first half.
+const INITIALS: [&str; 3] = [
+    "c3000000010831323334353637380000404639860226c5b49839bf59d79cee2867604d6f89ddd6c4a4a75485bce2ba393b16d0efba32dc\
+     08b92ddfd155fa5b1f42dea728c676006700e20587a783113a0bb8af90da14f55b",
+    "c5000000010861626364656667680000405abcbdb99718bcf8ef19220fa88a4c1463c82e021d244fa0c0d56c6c7b5e7fa9a6faa2115e67\
+     f91b7ee9ee9875f77f9fcac98df901651d2a0805a7aac67f1988768c0d2669d684e39d7fc5d290cb31fbc54343b60ea1d36c1be8ee",
+    "c5000000010831323334353637380000402d1f9e326ac5b48c39865fd09bd42c63604d6f89ddd6c4a4a75485bce5bdab0c6849c9afa7ae\
+     15ce148d1312d87d",
+];
+
+/// The hellos of two connections, one of them in halves that come in the wrong order.
+pub fn quic_of_two_connections() -> Capture {
+    let byte = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+    let packets = INITIALS.map(|packet| packet.as_bytes().chunks(2).map(byte).collect());
+    datagrams(443, &packets.map(|packet| (true, packet)))
+}
+
+/// The hello of a client of Google's QUIC.
+pub fn quic_of_google() -> Capture {
+    let hello = [&b"CHLO\x02\0\0\0SNI\0\x05\0\0\0UAID\x07\0\0\0"[..], b"a\x1borgme"].concat();
+    let frame = [&[0xa0, 1, 0, hello.len() as u8][..], &hello].concat();
+    let packet = [&[0xc3][..], b"Q046\x50", &[7; 8], &[0, 0, 0, 1], &[9; 12], &frame].concat();
+    datagrams(443, &[(true, packet)])
 }
 
 /// A handshake message in a record.
