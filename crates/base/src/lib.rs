@@ -1,4 +1,5 @@
-//! Basics for every room: ids, limits, the door to atomics, text fit for a terminal, the nearest word.
+//! Basics for every room: ids, limits, the door to atomics, text fit for a terminal, the nearest word, and what the
+//! faces for C share.
 //!
 //! Nothing here depends on another room, or knows packets, filters or files. A thing belongs here only when at least
 //! three rooms need it.
@@ -6,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
+pub mod c_face;
 pub mod fault;
 pub mod id;
 pub mod limits;

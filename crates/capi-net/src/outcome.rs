@@ -1,6 +1,6 @@
 //! Results in C's form: a number, or a negative errno; and the text of the last error of each thread.
 
-use base::fault;
+use base::c_face;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::io;
@@ -11,37 +11,23 @@ thread_local! {
 
 /// Keeps the text of an error for [`sl_net_error`], and gives its number. A program that polls gets EAGAIN all the
 /// time, so that is not kept.
-fn told(error: &io::Error) -> i64 {
+fn told(error: &io::Error) -> i32 {
     let errno = socket::errno_of(error);
     if errno != libc::EAGAIN && errno != libc::EINPROGRESS {
-        keep(error.to_string());
+        // A program's exit handler may call after this thread's text is gone.
+        let _ = LAST.try_with(|last| last.replace(c_face::text(error.to_string())));
     }
-    -i64::from(errno)
+    errno
 }
 
-fn keep(text: String) {
-    let mut text = text.into_bytes();
-    text.retain(|byte| *byte != 0);
-    // A program's exit handler may call after this thread's text is gone.
-    let _ = LAST.try_with(|last| last.replace(CString::new(text).unwrap_or_default()));
-}
-
-/// Runs the work of a C function. A panic is a fault of this library: the caller gets EIO, and the work may be half
-/// done.
+/// Runs the work of a C function. The error of a panic is EIO.
 pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
-    match fault::contained("a function of libstreamline_net", work) {
-        Some(Ok(value)) => value,
-        Some(Err(error)) => told(&error),
-        None => {
-            keep("the library failed: this is a fault in it".into());
-            -i64::from(libc::EIO)
-        }
-    }
+    c_face::guarded("a function of libstreamline_net", work, told)
 }
 
 /// Like [`guarded`], for a small result.
 pub(crate) fn guarded_int(work: impl FnOnce() -> io::Result<i64>) -> i32 {
-    i32::try_from(guarded(work)).unwrap_or(i32::MAX)
+    c_face::int(guarded(work))
 }
 
 /// The text, for people, of this thread's last call that returned a negative number other than -EAGAIN and

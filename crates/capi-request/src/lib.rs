@@ -7,7 +7,7 @@
 //! Only one thread at a time may use a handle. The results of `sl_request_next`, and of functions about its block, are
 //! valid until the next call of `sl_request_next`, `sl_request_push` or `sl_request_close` for that handle.
 
-use base::fault;
+use base::{c_face, fault};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::net::IpAddr;
@@ -91,15 +91,9 @@ pub struct SlRequestBlock {
     pub server: [u8; 16],
 }
 
-/// Makes a text for C; leaves out zero bytes, which C texts cannot have.
-fn c_text(mut text: Vec<u8>) -> CString {
-    text.retain(|byte| *byte != 0);
-    CString::new(text).unwrap_or_default()
-}
-
 impl SlRequest {
     fn failed(&mut self, text: String) -> i32 {
-        self.error = c_text(text.into_bytes());
+        self.error = c_face::text(text);
         -1
     }
 }
@@ -126,7 +120,7 @@ unsafe fn guarded(request: *mut SlRequest, work: impl FnOnce(&mut SlRequest) -> 
         None => {
             // The panic may have come from within a turn: the request does not run again.
             std::mem::forget(request.stream.take());
-            request.failed("the library failed: this is a fault in it".into())
+            request.failed(c_face::FAULT.into())
         }
     }
 }
@@ -403,7 +397,7 @@ pub unsafe extern "C" fn sl_request_number(request: *mut SlRequest, name: *const
 pub unsafe extern "C" fn sl_request_json(request: *mut SlRequest) -> *const c_char {
     let write = |request: &mut SlRequest| {
         let json = request.block()?.json().ok_or("the block holds no record")?;
-        request.text = c_text(json.into_bytes());
+        request.text = c_face::text(json);
         Ok(1)
     };
     // SAFETY: the caller's word.

@@ -8,34 +8,16 @@
 //! If the ring is not held (SL_OVERWRITE, SL_SHARED), the bytes may change meanwhile, and `sl_release` says whether
 //! they have.
 
-mod errno;
 pub mod pipe;
 
-use base::fault;
+use base::c_face;
 
-/// Runs the work of a C function. A panic is a fault of ours: it becomes EIO, and its work may be half done.
+/// Runs the work of a C function.
 fn guarded(work: impl FnOnce() -> std::io::Result<i64>) -> i64 {
-    match fault::contained("a function of libstreamline", work) {
-        Some(Ok(value)) => value,
-        Some(Err(error)) => -i64::from(errno::of(&error)),
-        None => -i64::from(libc::EIO),
-    }
+    c_face::guarded("a function of libstreamline", work, c_face::errno_of)
 }
 
 /// Like [`guarded`], for a small result.
 fn guarded_int(work: impl FnOnce() -> std::io::Result<i64>) -> i32 {
-    i32::try_from(guarded(work)).unwrap_or(i32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_becomes_an_error() {
-        assert_eq!(guarded(|| panic!("to be caught")), -i64::from(libc::EIO));
-        assert_eq!(guarded(|| Err(std::io::ErrorKind::BrokenPipe.into())), -i64::from(libc::EPIPE));
-        assert_eq!(guarded(|| Ok(7)), 7);
-        assert_eq!(guarded_int(|| Ok(i64::MAX)), i32::MAX);
-    }
+    c_face::int(guarded(work))
 }

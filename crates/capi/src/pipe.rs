@@ -225,7 +225,7 @@ pub unsafe extern "C" fn sl_peek(pipe: *mut SlPipe, block: *mut SlBlock) -> i32 
         *peeked = Some(seen);
         let (bytes, refused) = match reader.look_at(&seen) {
             Ok(bytes) => (bytes.as_ptr().cast(), 0),
-            Err(error) => (std::ptr::null(), -crate::errno::of(&error)),
+            Err(error) => (std::ptr::null(), -base::c_face::errno_of(&error)),
         };
         let known = seen.descriptor();
         let shown = SlBlock {

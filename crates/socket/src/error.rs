@@ -55,21 +55,13 @@ fn errno(number: i32) -> io::Error {
 pub fn errno_of(error: &io::Error) -> i32 {
     use io::ErrorKind;
     let nearest = match error.kind() {
-        ErrorKind::AddrInUse => Errno::ADDRINUSE,
-        ErrorKind::AddrNotAvailable => Errno::ADDRNOTAVAIL,
-        ErrorKind::BrokenPipe => Errno::PIPE,
-        ErrorKind::ConnectionRefused => Errno::CONNREFUSED,
-        ErrorKind::InvalidInput => Errno::INVAL,
-        ErrorKind::NetworkUnreachable | ErrorKind::NotFound => Errno::NETUNREACH,
-        ErrorKind::NotConnected => Errno::NOTCONN,
-        ErrorKind::PermissionDenied => Errno::ACCESS,
-        ErrorKind::QuotaExceeded => Errno::NOBUFS,
-        ErrorKind::TimedOut => Errno::TIMEDOUT,
-        ErrorKind::Unsupported => Errno::AFNOSUPPORT,
-        ErrorKind::WouldBlock => Errno::AGAIN,
-        _ => Errno::IO,
+        _ if error.raw_os_error().is_some_and(|number| number > 0) => None,
+        ErrorKind::NetworkUnreachable | ErrorKind::NotFound => Some(Errno::NETUNREACH),
+        ErrorKind::QuotaExceeded => Some(Errno::NOBUFS),
+        ErrorKind::Unsupported => Some(Errno::AFNOSUPPORT),
+        _ => None,
     };
-    error.raw_os_error().filter(|number| *number > 0).unwrap_or(nearest.raw_os_error())
+    nearest.map_or_else(|| base::c_face::errno_of(error), Errno::raw_os_error)
 }
 
 impl fmt::Display for SocketError {
