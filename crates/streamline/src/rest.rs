@@ -3,8 +3,12 @@
 use crate::live::{LiveSpaces, Reads};
 use crate::space::{DAEMON, KERNEL, PARSER};
 use engine::{Edge, Node, NodeId, Plan, Task};
-use filter::{Params, Types};
+use filter::device::opened_by_owner;
+use filter::{Kind, Params, Type, Types};
 use std::collections::BTreeMap;
+
+/// A source of blocks that another process gives for a request.
+static INLET: Kind = Kind::new("inlet", "gives what another process runs", opened_by_owner).source(Type::Frame);
 
 /// Makes the worker's part of a plan. Sources replace what runs in the kernel or the daemon. They also replace what
 /// other processes run for this request: `inlets` has their names and sources, by node of the plan.
@@ -40,8 +44,7 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
             left.push(source);
         };
         if let Some((label, inlet)) = inlets.remove(&id) {
-            // This kind marks it as a source; its other properties are not used here.
-            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
+            push(label, Task::Filter { kind: &INLET, params: Params::new() }, Left::Given(id, inlet));
         }
         for (label, task, source) in live.take_sources(&node.space, id) {
             push(label, task, source);

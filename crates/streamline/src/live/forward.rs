@@ -1,14 +1,16 @@
 //! Sends frames from one device to another without their leaving the kernel: an XDP program on the first device
-//! redirects them to the second. [`check`] decides what can be done before anything is opened; [`open`] opens it.
+//! redirects them to the second. [`check`] decides what can be done by what is known; [`open`] opens it.
 //!
 //! A driver may claim that it takes such frames and then drop all of them, without an error from the kernel. So some
 //! test frames go that way before the program takes any of the host's.
 
+use super::known::Known;
 use super::lowering::is_own;
+use super::ports::{found, name_of};
 use capture::ETHERNET;
 use control::Before;
 use driver::af_packet::PacketSocket;
-use driver::link::{self, Link, XdpMode};
+use driver::link::{Link, XdpMode};
 use driver::watch::{Watch, What};
 use filter::device::snap_len;
 use filter::run::Instance;
@@ -38,17 +40,8 @@ const TEST_FRAME: [u8; 60] = {
 /// Bytes of a VLAN tag, which do not count towards a device's limit.
 const TAG_BYTES: u32 = 4;
 
-fn name_of(params: &Params) -> &str {
-    params.text("device").unwrap_or_default()
-}
-
-fn found(name: &str) -> Result<Link, String> {
-    let link = link::find(name).map_err(|error| format!("`{name}`: {error}"))?;
-    link.ok_or_else(|| format!("there is no device `{name}`"))
-}
-
 /// Checks that frames that come by these filters can go out by this device. The error says why not.
-pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
+pub(super) fn check(to: &str, before: &[Before<'_>], known: &Known) -> Result<(), String> {
     let [(device, params), rest @ ..] = before else { return Err("no device is in front of it here".into()) };
     if !device.takes_away(params) {
         return Err("frames are taken from the host by mode=consume alone".into());
@@ -66,20 +59,19 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     if from == to {
         return Err("frames would go back where they came from".into());
     }
-    let (from, to) = (found(from)?, found(to)?);
-    if [&from, &to].iter().any(|link| link.link_type() != Some(ETHERNET)) {
+    let (from, to) = (known.port(from)?, known.port(to)?);
+    if [&from, &to].iter().any(|port| port.link.link_type() != Some(ETHERNET)) {
         return Err("both devices must be Ethernet's".into());
     }
-    if let Some(down) = [&from, &to].into_iter().find(|link| !link.is_up()) {
-        return Err(format!("`{}` is down", down.name));
+    if let Some(down) = [&from, &to].into_iter().find(|port| !port.link.is_up()) {
+        return Err(format!("`{}` is down", down.link.name));
     }
-    let features = |link: &Link| driver::features::xdp(link.index).ok().flatten();
-    // An old kernel does not say; the test frames will show it.
-    if features(&from).is_some_and(|features| !features.redirects()) {
-        return Err(format!("the driver of `{}` redirects nothing", from.name));
+    // Where the kernel does not say, the test frames will show it.
+    if from.features.is_some_and(|features| !features.redirects()) {
+        return Err(format!("the driver of `{}` redirects nothing", from.link.name));
     }
-    match features(&to) {
-        Some(features) if !features.takes_redirected() => Err(takes_nothing(&to)),
+    match to.features {
+        Some(features) if !features.takes_redirected() => Err(takes_nothing(&to.link)),
         _ => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 //! The devices of a request are asked about when it is placed. The kernel and the daemon may refuse more when they are
 //! asked for it. That is added here, and the plan is decided again from the top.
 
+use super::ports::{self, Port};
 use super::reads::{Reads, RunningSource};
 use capture::{Budget, CaptureError, Device, Devices, ETHERNET};
 use control::graph::Task;
@@ -21,6 +22,8 @@ pub(crate) struct Known {
     /// Whether another process, as daemon, opens the devices.
     pub(super) is_elsewhere: bool,
     devices: BTreeMap<String, Result<Device, CaptureError>>,
+    /// The devices that frames are to go between within the kernel.
+    ports: BTreeMap<String, Result<Port, String>>,
     /// The room for the user's expressions on each device. `None`: no limit, or no such device.
     pub(super) budgets: BTreeMap<String, Option<Budget>>,
     /// The sources of the running plan that this plan is to replace; empty without one.
@@ -38,6 +41,7 @@ impl Known {
             push_down,
             is_elsewhere: false,
             devices: BTreeMap::new(),
+            ports: BTreeMap::new(),
             budgets: BTreeMap::new(),
             running: running.to_vec(),
             refused: Refused::default(),
@@ -52,11 +56,18 @@ impl Known {
             self.budgets.insert(name.clone(), devices.budget(&name));
             self.devices.insert(name.clone(), devices.device(&name));
         }
+        self.ports.extend(ports::names(graph).into_iter().map(|name| (name.clone(), ports::ask(&name))));
     }
 
     /// What is known of a device. `None`: it is not in the request, or cannot be asked.
     pub(super) fn device(&self, name: &str) -> Option<&Device> {
         self.devices.get(name)?.as_ref().ok()
+    }
+
+    /// A device that frames are to go between. The error says why there is none.
+    pub(super) fn port(&self, name: &str) -> Result<&Port, String> {
+        let port = self.ports.get(name).map(|port| port.as_ref().map_err(String::clone));
+        port.unwrap_or_else(|| Err(format!("`{name}` was not asked about")))
     }
 
     /// The device's LINKTYPE number.

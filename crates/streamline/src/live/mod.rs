@@ -17,6 +17,7 @@ mod forward;
 mod known;
 mod lowering;
 mod offer;
+mod ports;
 mod reads;
 mod selection;
 mod shape;

@@ -67,7 +67,7 @@ pub(crate) fn offer(space: &str, known: &Known, kind: &Kind, params: &Params, be
             if !forward::is_here(before, known.is_elsewhere) {
                 return Err("a daemon captures, and sends nothing".into());
             }
-            forward::check(&to, before).map(|()| OFFER)
+            forward::check(&to, before, known).map(|()| OFFER)
         }
         Some(Lower::Program(_)) if samples(before) => Err("it asks before it takes one in so many, not after".into()),
         Some(Lower::Program(_)) => Ok(OFFER),
