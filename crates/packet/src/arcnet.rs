@@ -1,9 +1,8 @@
 //! ARCNET (RFC 1201, RFC 1051): its types, and the two header formats in captures. Does not reassemble fragments: Linux
 //! does that before it captures, and other fragments are left alone.
 
-use crate::encapsulation::Layer;
 use crate::ethernet;
-use crate::link_layer::Step;
+use crate::layer::{Layer, Step};
 use crate::malformed::Malformed;
 
 const CUT: Malformed = Malformed::TruncatedLink;

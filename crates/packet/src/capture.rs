@@ -1,17 +1,36 @@
-//! Types that the readers of both capture formats share: a record, the reasons to stop, and a reader of either format.
-//! Does no I/O: the caller owns the bytes and shows a window of them.
+//! Types that the readers of both capture formats share: a record, and the reasons to stop.
 //!
-//! The loop is the same for a mapped file, a pipe and a buffer: call [`Reader::next`] with a window that starts where
-//! the last call left off. A [`Record`] says how many bytes to skip. [`Stop::More`] says how many to skip and how many
-//! the window must then hold. At the end of the input, [`Reader::finish`] says whether the capture is complete.
-//!
-//! Read next: `pcap_file.rs`, `pcapng.rs`.
-
-use std::fmt;
+//! Read next: `pcap_file.rs`, `pcapng.rs`, and `capture_file.rs` for a reader of either.
 
 use crate::link::LinkType;
-use crate::sniff::{FileKind, SNIFF_BYTES, sniff};
-use crate::{pcap_file, pcapng};
+use crate::sniff::FileKind;
+use std::fmt;
+
+/// Most interfaces in one section of a pcapng file. Each takes memory until the section ends.
+pub const INTERFACE_LIMIT: usize = 65_536;
+
+/// The block types of pcapng.
+pub(crate) mod block {
+    pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+    pub const INTERFACE_DESCRIPTION: u32 = 1;
+    pub const OBSOLETE_PACKET: u32 = 2;
+    pub const SIMPLE_PACKET: u32 = 3;
+    pub const INTERFACE_STATISTICS: u32 = 5;
+    pub const ENHANCED_PACKET: u32 = 6;
+}
+
+/// The name of a block type of pcapng.
+const fn block_name(kind: u32) -> &'static str {
+    match kind {
+        block::SECTION_HEADER => "section header",
+        block::INTERFACE_DESCRIPTION => "interface description",
+        block::OBSOLETE_PACKET => "packet",
+        block::SIMPLE_PACKET => "simple packet",
+        block::INTERFACE_STATISTICS => "interface statistics",
+        block::ENHANCED_PACKET => "enhanced packet",
+        _ => "not known",
+    }
+}
 
 /// Byte order of a file's own fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +70,7 @@ pub struct Record {
     pub captured_len: u32,
     /// Length of the packet on the wire.
     pub wire_len: u32,
-    /// Number of the interface in the current section: see [`Reader::interface`].
+    /// Number of the interface in the current section: see `interface` of the reader.
     pub interface: u32,
     /// Offset of the packet's options in the window; pcapng only.
     pub options_offset: usize,
@@ -69,7 +88,7 @@ impl Record {
         behind.get(..self.captured_len as usize).unwrap_or(behind)
     }
 
-    /// The packet's options in `window`, for [`pcapng::Options`].
+    /// The packet's options in `window`, for `pcapng::Options`.
     #[inline]
     pub fn options<'a>(&self, window: &'a [u8]) -> &'a [u8] {
         window.get(self.options_offset..).and_then(|behind| behind.get(..self.options_len)).unwrap_or_default()
@@ -151,7 +170,7 @@ pub enum Cause {
     ByteOrderMark(u32),
     /// An interface option is cut, has the wrong length, or has an undefined value.
     InterfaceOption(u16),
-    /// More interfaces in a section than [`pcapng::INTERFACE_LIMIT`].
+    /// More interfaces in a section than [`INTERFACE_LIMIT`].
     TooManyInterfaces,
     /// A packet of an interface that was not described before it.
     UnknownInterface {
@@ -185,7 +204,7 @@ impl fmt::Display for Cause {
             Self::BlockLength { kind, length, least, most } => write!(
                 out,
                 "a block of type {kind:#x} ({}) says that it is {length} bytes long, and {}",
-                pcapng::block_name(kind),
+                block_name(kind),
                 BlockBounds { length, least, most }
             ),
             Self::BlockTrailer { start, end } => {
@@ -198,7 +217,7 @@ impl fmt::Display for Cause {
                 write!(out, "option {code} of an interface description is cut or has an impossible value")
             }
             Self::TooManyInterfaces => {
-                write!(out, "a section describes more than {} interfaces", pcapng::INTERFACE_LIMIT)
+                write!(out, "a section describes more than {} interfaces", INTERFACE_LIMIT)
             }
             Self::UnknownInterface { interface, described } => {
                 write!(out, "a packet is of interface {interface}, and its section describes {described} (from 0 on)")
@@ -262,103 +281,4 @@ pub struct Interface {
     pub description: Option<String>,
     /// Times are finer than microseconds.
     pub nanoseconds: bool,
-}
-
-/// A reader of either format.
-#[derive(Clone, Debug)]
-pub enum Reader {
-    /// Classic pcap.
-    Pcap(pcap_file::Reader),
-    /// pcapng.
-    Pcapng(pcapng::Reader),
-}
-
-impl Reader {
-    /// Begins a file by its first bytes. Returns also how many of them to skip.
-    pub fn open(window: &[u8]) -> Result<(Self, usize), Stop> {
-        match sniff(window) {
-            Some(FileKind::Pcap) => {
-                let reader = pcap_file::Reader::open(window)?;
-                Ok((Self::Pcap(reader), pcap_file::Header::BYTES))
-            }
-            Some(FileKind::Pcapng) => Ok((Self::Pcapng(pcapng::Reader::new()), 0)),
-            None if window.len() < SNIFF_BYTES => Err(Stop::More { consumed: 0, need: SNIFF_BYTES }),
-            other => Err(Stop::Damaged(Damage { offset: 0, cause: Cause::NotACapture(other) })),
-        }
-    }
-
-    /// Finds the next packet. `window` must start where the last call left off.
-    #[inline]
-    pub fn next(&mut self, window: &[u8]) -> Result<Record, Stop> {
-        match self {
-            Self::Pcap(reader) => reader.next(window),
-            Self::Pcapng(reader) => reader.next(window),
-        }
-    }
-
-    /// Checks that the input may end here. `rest` is the window for which [`Self::next`] wanted more bytes.
-    pub fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
-        match self {
-            Self::Pcap(reader) => reader.finish(rest),
-            Self::Pcapng(reader) => reader.finish(rest),
-        }
-    }
-
-    /// The interface of the last record of [`Self::next`]. Each pcapng section counts its interfaces from 0.
-    pub fn interface(&self, index: u32) -> Option<&Interface> {
-        match self {
-            Self::Pcap(reader) => (index == 0).then(|| reader.interface()),
-            Self::Pcapng(reader) => reader.interface(index),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn opened() {
-        let check = |bytes: &[u8], expected: Result<usize, Stop>| {
-            assert_eq!(Reader::open(bytes).map(|(_, consumed)| consumed), expected, "{bytes:x?}");
-        };
-        let not = |kind| Err(Stop::Damaged(Damage { offset: 0, cause: Cause::NotACapture(kind) }));
-        let mut pcap = Vec::new();
-        pcap_file::write_header(&mut pcap, LinkType::ETHERNET, 0, pcap_file::Resolution::Nanoseconds);
-        check(&pcap, Ok(24));
-        check(&pcap[..23], Err(Stop::More { consumed: 0, need: 24 }));
-        check(&pcap[..3], Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
-        let mut pcapng = Vec::new();
-        pcapng::write_section(&mut pcapng, &pcapng::Section::default());
-        check(&pcapng, Ok(0));
-        check(&pcapng[..11], Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
-        check(b"", Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
-        check(b"\x1f\x8b", not(Some(FileKind::Gzip)));
-        check(b"plain text, more than enough", not(None));
-    }
-
-    #[test]
-    fn texts() {
-        let check = |cause: Cause, expected: &str| {
-            assert_eq!(Damage { offset: 240, cause }.to_string(), expected);
-        };
-        check(
-            Cause::EndsInRecord { present: 7, expected: 16 },
-            "byte 240: the file ends inside a record, after 7 of 16 bytes",
-        );
-        check(Cause::NotACapture(Some(FileKind::Zstd)), "byte 240: a zstd file, not pcap or pcapng");
-        check(
-            Cause::ByteOrderMark(0x1234),
-            "byte 240: a section begins with 0x00001234 where its byte order mark should be",
-        );
-        let check = |length: u32, expected: &str| {
-            let cause = Cause::BlockLength { kind: 6, length, least: 32, most: 100 };
-            let said =
-                format!("a block of type 0x6 (enhanced packet) says that it is {length} bytes long, and {expected}");
-            assert_eq!(cause.to_string(), said);
-        };
-        check(28, "32 is the least that it can be");
-        check(33, "a length is a multiple of 4");
-        check(104, "100 is the most that it can be");
-    }
 }

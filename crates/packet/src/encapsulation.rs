@@ -6,10 +6,10 @@
 //! Each step and each MPLS label counts towards [`ENCAPSULATION_LIMIT`], so the loop ends on any input.
 
 use crate::bytes::{chunk_at, u16_at, u32_at};
-use crate::ethernet;
+use crate::layer::Layer;
 use crate::link::LinkType;
 use crate::malformed::Malformed;
-use crate::{link_layer, ppp};
+use crate::{ethernet, link_layer, ppp};
 
 /// Most headers between the start of a frame and IP. Real stacks have two to six.
 pub const ENCAPSULATION_LIMIT: u32 = 32;
@@ -99,23 +99,6 @@ impl Vlans {
     pub fn outermost(self) -> Option<u16> {
         self.ids().first().copied()
     }
-}
-
-/// The type of the header at the current offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layer {
-    /// Given by an ether type in the header before it.
-    EtherType(u16),
-    Ethernet,
-    /// IEEE 802.2 header.
-    Llc,
-    Pppoe,
-    Ppp,
-    Mpls,
-    /// IPv4 or IPv6, by its first nibble.
-    Ip,
-    /// A protocol without an ether type.
-    Other,
 }
 
 /// Walks from the start of the frame to the network header.

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod arcnet;
+mod layer;
 mod link_layer;
 mod nflog;
 mod ppp;
@@ -24,6 +25,7 @@ mod wlan;
 pub mod arp;
 pub mod bytes;
 pub mod capture;
+pub mod capture_file;
 pub mod checksum;
 pub mod dhcp;
 pub mod encapsulation;

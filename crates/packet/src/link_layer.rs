@@ -5,14 +5,10 @@
 //! once: such a header never leads to another one like it.
 
 use crate::bytes::{chunk_at, u16_at};
-use crate::encapsulation::Layer;
-use crate::ethernet;
+use crate::layer::{Layer, Step};
 use crate::link::LinkType;
 use crate::malformed::Malformed;
-use crate::{arcnet, nflog, ppp, sll, wlan};
-
-/// The offset and type of the next header, or why it cannot be found.
-pub(crate) type Step = Result<(usize, Layer), Malformed>;
+use crate::{arcnet, ethernet, nflog, ppp, sll, wlan};
 
 const CUT: Malformed = Malformed::TruncatedLink;
 

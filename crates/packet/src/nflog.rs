@@ -3,8 +3,7 @@
 //! <https://www.tcpdump.org/linktypes/LINKTYPE_NFLOG.html>
 
 use crate::bytes::chunk_at;
-use crate::encapsulation::Layer;
-use crate::link_layer::Step;
+use crate::layer::{Layer, Step};
 use crate::malformed::Malformed;
 
 /// Length of the header: family, version, group.

@@ -1,5 +1,5 @@
 //! Classic pcap files: a header, then records. Reads as libpcap 1.10 does and writes version 2.4. For pcapng see
-//! `pcapng.rs`. Does no I/O; `capture.rs` explains the loop.
+//! `pcapng.rs`. Does no I/O; `capture_file.rs` explains the loop.
 //!
 //! Accepts both byte orders, microseconds and nanoseconds, and Kuznetzov's format with 24-byte record headers. Accepts
 //! versions 2.0 to 2.4, and 543.0 of DG/UX; the two lengths of a record are swapped in 543.0 and before 2.3. Cuts

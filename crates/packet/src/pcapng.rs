@@ -1,6 +1,6 @@
 //! pcapng files: blocks in sections. Reads packets of all kinds (enhanced, simple, obsolete) and interface
 //! descriptions, and skips other blocks. Writes sections, interfaces, enhanced packets and statistics. For classic pcap
-//! see `pcap_file.rs`. Does no I/O; `capture.rs` explains the loop.
+//! see `pcap_file.rs`. Does no I/O; `capture_file.rs` explains the loop.
 //!
 //! As strict as libpcap 1.10 about block lengths: both lengths of a block must agree, be a multiple of four and be
 //! plausible. Unlike libpcap, it reads files with several link types, snap lengths and byte orders.
@@ -19,36 +19,11 @@ pub use write::{
     write_statistics,
 };
 
-/// Most interfaces in one section. Each takes memory until the section ends.
-pub const INTERFACE_LIMIT: usize = 65_536;
-
 /// Longest block, as in libpcap: 16 MiB, or enough for the largest plausible packet of a described link.
 pub const BLOCK_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Longest section header, as in libpcap.
 pub const SECTION_HEADER_LIMIT: u32 = 1024 * 1024;
-
-mod block {
-    pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-    pub const INTERFACE_DESCRIPTION: u32 = 1;
-    pub const OBSOLETE_PACKET: u32 = 2;
-    pub const SIMPLE_PACKET: u32 = 3;
-    pub const INTERFACE_STATISTICS: u32 = 5;
-    pub const ENHANCED_PACKET: u32 = 6;
-}
-
-/// The name of a block type.
-pub const fn block_name(kind: u32) -> &'static str {
-    match kind {
-        block::SECTION_HEADER => "section header",
-        block::INTERFACE_DESCRIPTION => "interface description",
-        block::OBSOLETE_PACKET => "packet",
-        block::SIMPLE_PACKET => "simple packet",
-        block::INTERFACE_STATISTICS => "interface statistics",
-        block::ENHANCED_PACKET => "enhanced packet",
-        _ => "not known",
-    }
-}
 
 /// Option codes.
 pub mod option {

@@ -1,8 +1,8 @@
 //! PPP: HDLC-like framing bytes (RFC 1662) and the protocol number (RFC 1661, 2). Not the control protocols.
 
 use crate::bytes::u16_at;
-use crate::encapsulation::Layer;
 use crate::ethernet;
+use crate::layer::Layer;
 use crate::malformed::Malformed;
 
 /// Reads the framing at `start` of a PPP link: address and control bytes, which the peers may have agreed to omit

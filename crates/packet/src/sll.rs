@@ -3,7 +3,7 @@
 //!
 //! <https://www.tcpdump.org/linktypes/LINKTYPE_LINUX_SLL.html> and `..._SLL2.html`.
 
-use crate::encapsulation::Layer;
+use crate::layer::Layer;
 
 pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const HEADER_BYTES_2: usize = 20;

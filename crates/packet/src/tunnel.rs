@@ -26,8 +26,9 @@ mod vxlan;
 mod tests;
 
 use crate::bytes::u16_at;
-use crate::encapsulation::{self, Layer as Next};
+use crate::encapsulation;
 use crate::frame::{self, Frame, protocol};
+use crate::layer::Layer as Next;
 use crate::link::LinkType;
 use crate::malformed::Malformed;
 use crate::{ethernet, ppp};

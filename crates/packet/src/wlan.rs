@@ -4,8 +4,7 @@
 //! A frame with part of a packet (a fragment) or several packets (an A-MSDU) is refused, each with its own reason.
 
 use crate::bytes::u16_at;
-use crate::encapsulation::Layer;
-use crate::link_layer::Step;
+use crate::layer::{Layer, Step};
 use crate::malformed::Malformed;
 
 const CUT: Malformed = Malformed::TruncatedLink;

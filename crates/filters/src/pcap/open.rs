@@ -2,7 +2,8 @@
 
 use crate::parts::system::reason;
 use base::terminal;
-use packet::capture::{Damage, Reader, Stop};
+use packet::capture::{Damage, Stop};
+use packet::capture_file::Reader;
 use packet::pcap_file::Header;
 use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
 use std::ffi::OsStr;

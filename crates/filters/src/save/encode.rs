@@ -3,10 +3,11 @@
 use buffer::{Descriptor, Flags, Interface};
 use filter::{Counters, Failure};
 use packet::LinkType;
+use packet::capture::INTERFACE_LIMIT;
 use packet::pcap_file::{Resolution, write_header, write_record_header};
 use packet::pcapng::{
-    Description, Direction, INTERFACE_LIMIT, PACKET_LIMIT, PacketBlock, Section, Statistics, write_interface,
-    write_packet, write_section, write_statistics,
+    Description, Direction, PACKET_LIMIT, PacketBlock, Section, Statistics, write_interface, write_packet,
+    write_section, write_statistics,
 };
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 
 use filter::prelude::*;
 use filters::{destport, ether, host, icmp, ip, ip6, net, port, proto, sourceport, vlan};
-use packet::capture::{Reader, Stop};
+use packet::capture::Stop;
+use packet::capture_file::Reader;
 use packet::flow::Flow;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};

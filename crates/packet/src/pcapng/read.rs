@@ -1,9 +1,7 @@
 //! Reads pcapng: blocks in, records out. `pcapng.rs` says which deviations it accepts.
 
-use super::{
-    BLOCK_FRAME_BYTES, BLOCK_LIMIT, BYTE_ORDER_MARK, INTERFACE_LIMIT, Options, SECTION_HEADER_LIMIT, block, option,
-};
-use crate::capture::{ByteOrder, Cause, Damage, Interface, Record, Stop};
+use super::{BLOCK_FRAME_BYTES, BLOCK_LIMIT, BYTE_ORDER_MARK, Options, SECTION_HEADER_LIMIT, option};
+use crate::capture::{ByteOrder, Cause, Damage, INTERFACE_LIMIT, Interface, Record, Stop, block};
 use crate::link::LinkType;
 
 /// Reads packets one after the other; see [`crate::capture`] for the loop.

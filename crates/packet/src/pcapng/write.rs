@@ -1,7 +1,8 @@
 //! Writes pcapng: each function appends one block to a buffer, little-endian, with times in nanoseconds. The caller
 //! writes the buffer to a file and begins each file with a section.
 
-use super::{BLOCK_LIMIT, BYTE_ORDER_MARK, Direction, block, option};
+use super::{BLOCK_LIMIT, BYTE_ORDER_MARK, Direction, option};
+use crate::capture::block;
 use crate::link::LinkType;
 
 /// Facts about the capture, for a section header. Empty texts are left out.

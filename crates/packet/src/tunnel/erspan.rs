@@ -2,7 +2,7 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
-use crate::encapsulation::Layer as Next;
+use crate::layer::Layer as Next;
 use crate::malformed::Malformed;
 
 /// GRE protocol of types I and II. Type I has no sequence number.

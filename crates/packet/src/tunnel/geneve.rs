@@ -2,7 +2,7 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
-use crate::encapsulation::Layer as Next;
+use crate::layer::Layer as Next;
 
 pub(super) fn open(payload: &[u8]) -> Opened {
     let Some(&[first, _, high, low, a, b, c, _]) = chunk_at(payload, 0) else { return Ok(None) };

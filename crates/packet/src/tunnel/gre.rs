@@ -3,8 +3,8 @@
 
 use super::{Kind, Leads, Opened, erspan};
 use crate::bytes::{chunk_at, u16_at, u32_at};
-use crate::encapsulation::Layer as Next;
 use crate::ethernet;
+use crate::layer::Layer as Next;
 use crate::malformed::Malformed;
 
 const CHECKSUM: u16 = 0x8000;

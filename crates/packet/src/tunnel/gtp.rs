@@ -3,7 +3,7 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
-use crate::encapsulation::Layer as Next;
+use crate::layer::Layer as Next;
 
 // First byte: version and protocol type, then flags for extension, sequence number and N-PDU number.
 const VERSION_AND_TYPE: u8 = 0xf0;

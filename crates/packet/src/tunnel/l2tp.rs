@@ -4,8 +4,8 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::{u16_at, u32_at};
-use crate::encapsulation::Layer as Next;
 use crate::ethernet;
+use crate::layer::Layer as Next;
 
 const CONTROL: u16 = 0x8000;
 const LENGTH: u16 = 0x4000;

@@ -3,7 +3,7 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::{chunk_at, u16_at};
-use crate::encapsulation::Layer as Next;
+use crate::layer::Layer as Next;
 use crate::{ethernet, ipv6};
 
 /// `whole` is the datagram's length on the wire.

@@ -4,8 +4,8 @@
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
-use crate::encapsulation::Layer as Next;
 use crate::ethernet;
+use crate::layer::Layer as Next;
 
 const HAS_NETWORK: u8 = 0x08;
 const NAMES_NEXT: u8 = 0x04;

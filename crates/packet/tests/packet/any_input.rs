@@ -1,6 +1,7 @@
 //! Feeds random, changed and cut bytes to the parsers. Each call must end in a value or an error.
 
-use packet::capture::{ByteOrder, Reader, Stop};
+use packet::capture::{ByteOrder, Stop};
+use packet::capture_file::Reader;
 use packet::frame::Frame;
 use packet::tunnel::ports::Ports;
 use packet::tunnel::{self, Carries};

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use packet::LinkType;
-use packet::capture::{Damage, Reader, Record, Stop};
+use packet::capture::{Damage, Record, Stop};
+use packet::capture_file::Reader;
 use serde_json::Value;
 
 /// The folder of the shared captures: `data` in `STREAMLINE_SHARED`, or in `shared` beside the workspace. Where it is

@@ -2,7 +2,8 @@
 
 use filter::prelude::Descriptor;
 use packet::LinkType;
-use packet::capture::{Reader, Stop};
+use packet::capture::Stop;
+use packet::capture_file::Reader;
 use packet::frame::{self, protocol};
 use std::path::Path;
 
