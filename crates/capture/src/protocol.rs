@@ -10,7 +10,7 @@ use buffer::control::codec::{self, In, Out, Wire};
 use buffer::{wire_enum, wire_struct};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// The daemon's socket, unless another one is chosen.
 pub const SOCKET: &str = "/run/streamline/control";
