@@ -10,12 +10,10 @@
 //! The crate `kernel` decides which of several expressions want a packet, with [`joint`](crate::joint).
 
 use crate::draft::{Draft, Label};
+use crate::ir::WHOLE;
 use crate::ir::{Block, End, Index, MEMORY_WORDS, Operand, Operation, Program, Step, Test, Value};
 use crate::predicate::{Code, Ends, Predicate};
 use std::collections::BTreeSet;
-
-/// The return value of an expression's program for a passing packet: more bytes than any packet has.
-pub const WHOLE: u32 = 1 << 18;
 
 /// No packet is longer: loads behind this offset fail.
 const FURTHEST: u32 = 0xffff;

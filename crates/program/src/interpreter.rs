@@ -11,10 +11,11 @@
 //! takes a third to a quarter of the time of a plain switch over classic BPF; one packet at a time takes half to five
 //! sixths. Programs that compute take between half and all of it. The code here cannot panic, loop forever or fail.
 
+use crate::build::build;
 use crate::cbpf::Instruction;
 use crate::ir::{MAX_REPEATS, MEMORY_WORDS, Operand, Program};
 use crate::lower::{LowerError, from_cbpf};
-use crate::node::{self, Code, Node, Pair, Place, Register, Registers, RegistersEnd, Second, WINDOW_BYTES, Window};
+use crate::node::{Code, Node, Pair, Place, Register, Registers, RegistersEnd, Second, WINDOW_BYTES, Window};
 use crate::op;
 
 /// The most packets for [`Interpreter::select`] at once.
@@ -41,7 +42,7 @@ pub struct Interpreter {
 impl Interpreter {
     /// Prepares a program.
     pub fn new(program: &Program) -> Interpreter {
-        Interpreter { code: node::build(program) }
+        Interpreter { code: build(program) }
     }
 
     /// Translates classic BPF to the intermediate form, and prepares it.

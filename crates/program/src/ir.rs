@@ -344,16 +344,15 @@ impl Program {
             let end = match *end {
                 End::Jump(to) => End::Jump(moved(to)),
                 End::Branch { test, operand, yes, no } => End::Branch { test, operand, yes: moved(yes), no: moved(no) },
-                End::Repeat(_) => End::Return(crate::expression::WHOLE),
+                End::Repeat(_) => End::Return(crate::ir::WHOLE),
                 end @ (End::Return(_) | End::ReturnA) => end,
             };
             begins.push(Block { steps: steps.clone(), end });
         }
         if !refuses && begins.iter().all(|block| block.end != End::Return(0)) {
-            return Program::constant(crate::expression::WHOLE);
+            return Program::constant(crate::ir::WHOLE);
         }
-        begins
-            .extend([crate::expression::WHOLE, 0].map(|length| Block { steps: Vec::new(), end: End::Return(length) }));
+        begins.extend([crate::ir::WHOLE, 0].map(|length| Block { steps: Vec::new(), end: End::Return(length) }));
         Program { blocks: begins }
     }
 
@@ -448,6 +447,9 @@ fn check_step(id: BlockId, step: &Step) -> Result<(), InvalidProgram> {
     }
 }
 
+/// The return value of an expression's program for a passing packet: more bytes than any packet has.
+pub const WHOLE: u32 = 1 << 18;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -529,7 +531,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(program.beginning(0).always(), Some(crate::expression::WHOLE));
+        assert_eq!(program.beginning(0).always(), Some(crate::ir::WHOLE));
     }
 
     #[test]

@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 pub mod cbpf;
 pub mod compile;
 mod draft;
@@ -46,6 +47,7 @@ mod node;
 mod op;
 mod pair;
 pub mod predicate;
+mod symbol;
 mod walk;
 
 pub use compile::{Compile, CompileError, CompileErrorKind};

@@ -1,7 +1,7 @@
 //! Steps on registers as the interpreter runs them: [`Step`] with its nested choices flattened, so that one jump selects.
 
 use crate::ir::{Index, MEMORY_WORDS, Operand, Operation, Size, Step, Value};
-use crate::walk::{header_length, load};
+use crate::symbol::{header_length, load};
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,6 @@ mod code;
 pub(crate) use code::Code;
 
 use crate::draft::Label;
-use crate::expression::{Expression, joined};
 
 /// The condition of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,26 +155,5 @@ impl Predicate {
             (Predicate::EtherType(Some(_)), network) => (network == Network::Llc).then_some(false),
             (_, network) => (!self.looks_into(network)).then_some(false),
         }
-    }
-}
-
-/// The result of an expression of predicates for all frames of a shape, if that is known.
-fn of_all(expression: &Expression, shape: Shape) -> Option<bool> {
-    match expression {
-        Expression::Packet(predicate) => predicate.of_all(shape),
-        Expression::Program(_) => expression.constant(),
-        Expression::All(parts) => joined(parts.iter().map(|part| of_all(part, shape)), false),
-        Expression::Any(parts) => joined(parts.iter().map(|part| of_all(part, shape)), true),
-        Expression::Not(part) => of_all(part, shape).map(|known| !known),
-    }
-}
-
-/// Whether a predicate of this expression reads this layer.
-fn looks_into(expression: &Expression, network: Network) -> bool {
-    match expression {
-        Expression::Packet(predicate) => predicate.looks_into(network),
-        Expression::Program(_) => false,
-        Expression::All(parts) | Expression::Any(parts) => parts.iter().any(|part| looks_into(part, network)),
-        Expression::Not(part) => looks_into(part, network),
     }
 }

@@ -4,9 +4,9 @@
 //! any layer lead to "undecided". A length check may be a failing load instead of a test, if too short a packet is
 //! rejected as a whole.
 
-use super::{Ends, HEADER_BYTES, Network, Predicate, Shape, looks_into, of_all};
+use super::{Ends, HEADER_BYTES, Network, Predicate, Shape};
 use crate::draft::{Draft, Label};
-use crate::expression::Expression;
+use crate::expression::{Expression, joined};
 use crate::ir::{Operand, Operation, Size, Step, Test};
 
 // EtherTypes.
@@ -407,4 +407,25 @@ impl Code<'_> {
 
 fn words(number: u128) -> [u32; 4] {
     std::array::from_fn(|word| (number >> (96 - 32 * word)) as u32)
+}
+
+/// The result of an expression of predicates for all frames of a shape, if that is known.
+fn of_all(expression: &Expression, shape: Shape) -> Option<bool> {
+    match expression {
+        Expression::Packet(predicate) => predicate.of_all(shape),
+        Expression::Program(_) => expression.constant(),
+        Expression::All(parts) => joined(parts.iter().map(|part| of_all(part, shape)), false),
+        Expression::Any(parts) => joined(parts.iter().map(|part| of_all(part, shape)), true),
+        Expression::Not(part) => of_all(part, shape).map(|known| !known),
+    }
+}
+
+/// Whether a predicate of this expression reads this layer.
+fn looks_into(expression: &Expression, network: Network) -> bool {
+    match expression {
+        Expression::Packet(predicate) => predicate.looks_into(network),
+        Expression::Program(_) => false,
+        Expression::All(parts) | Expression::Any(parts) => parts.iter().any(|part| looks_into(part, network)),
+        Expression::Not(part) => looks_into(part, network),
+    }
 }

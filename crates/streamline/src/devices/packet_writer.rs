@@ -21,7 +21,7 @@ use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::{Receive, filter};
 use program::Program;
-use program::expression::WHOLE;
+use program::ir::WHOLE;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
