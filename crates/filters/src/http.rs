@@ -5,22 +5,21 @@
 //! Decoded bytes go to the filter's own ring. `http2` reads HTTP/2 and shares everything except the framing. No filter
 //! reads HTTP/3.
 //!
-//! - `session` — a connection: where messages begin, which response answers which request. Start reading there; `side`
-//!   — the state of one direction; `row` — a message's record. `protocols::http` has the parts of messages.
-//! - `exit` — the ear of `http` and `http2`: where output goes and what connections share.
+//! The conversation is in `protocols::http`.
+//!
+//! - `exit`: the ear of `http` and `http2`, and where its output goes; `row`: the schema of records.
 
-pub mod exit;
+pub(crate) mod exit;
 mod row;
-pub mod session;
-mod side;
 
 use base::limits::HTTP_SEEK_BYTES;
-use exit::{Common, Exit};
+use exit::{Common, Output};
 use filter::kind::Example;
 use filter::prelude::*;
+use protocols::conversation::{Fed, Side};
 use protocols::http::shared::Shared;
+use protocols::http::{Conversation, Input};
 pub(crate) use row::SCHEMA;
-use session::Session;
 
 /// What `http` is.
 pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte streams", make)
@@ -100,6 +99,18 @@ pub(crate) fn common(params: &Params) -> Common {
     ))
 }
 
+#[derive(Default)]
+struct Session {
+    conversation: Conversation,
+    /// The block at which the last call stopped, if before the end of its batch.
+    stopped: Option<usize>,
+}
+
+/// Whether the bytes of `next` directly follow those of `block`.
+fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
+    next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
+}
+
 impl SessionFilter for Http {
     type State = Session;
 
@@ -108,17 +119,50 @@ impl SessionFilter for Http {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        Ok(session.run(batch, &mut Exit::new(cx, &mut self.common)))
+        let from = session.stopped.take();
+        let (mut out, shared) = Output::new(cx, &mut self.common);
+        let mut blocks = batch.iter().peekable();
+        while let Some((place, block)) = blocks.next() {
+            if from.is_some_and(|from| place < from) {
+                continue;
+            }
+            (out.place, out.block) = (place, *block);
+            let input = Input {
+                bytes: out.rings.bytes(block),
+                time: block.time,
+                gap: block.gap(),
+                is_first: block.has(Flags::FIRST),
+                is_last: block.has(Flags::LAST),
+                is_truncated: block.has(Flags::TRUNCATED),
+                more_follows: blocks.peek().is_some_and(|(_, next)| goes_on(block, next)),
+            };
+            match session.conversation.feed(Side::to_server(block.class.direction() == 0), &input, shared, &mut out) {
+                Fed::Mine => {}
+                Fed::NotMine | Fed::HandsOn { used: 0, .. } => out.reject_block(),
+                Fed::HandsOn { .. } => {}
+                Fed::LeftOut { why } => out.drop_block(why),
+                Fed::Full { .. } => {
+                    session.stopped = Some(place);
+                    return Ok(Status::More);
+                }
+            }
+        }
+        Ok(Status::Done)
     }
 
     fn close(
         &mut self,
-        session: Session,
+        mut session: Session,
         class: Class,
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
-        session.close(class, &mut Exit::new(cx, &mut self.common));
+        let time = cx.now;
+        let (mut out, shared) = Output::new(cx, &mut self.common);
+        for side in [Side::Client, Side::Server] {
+            out.block = out.nothing(Class::of_stream(class.connection(), side.index() as u8));
+            session.conversation.end(side, time, shared, &mut out);
+        }
         Ok(())
     }
 

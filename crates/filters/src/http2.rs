@@ -4,7 +4,7 @@
 //! blocks of bodies (`http/exit.rs`). This file gives each stream a class of its own. HTTP/2 inside TLS and HTTP/3 are not
 //! read.
 
-use crate::http::exit::{Common, Exit, Output};
+use crate::http::exit::{Common, Output};
 use crate::http::{PARAMS, SCHEMA, common};
 use filter::prelude::*;
 use protocols::conversation::{Body, Ear, Fed, How, Id, Run, Side};
@@ -158,7 +158,7 @@ impl SessionFilter for Http2 {
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let from = session.stopped.take();
-        let Exit { shared, mut out, .. } = Exit::new(cx, &mut self.common);
+        let (mut out, shared) = Output::new(cx, &mut self.common);
         let Session { conversation, numbers, .. } = session;
         for (place, block) in batch.iter() {
             let offset = match from {
@@ -174,7 +174,7 @@ impl SessionFilter for Http2 {
                 conversation.gap(side, block.gap(), shared, &mut ear);
             }
             match conversation.feed(side, run, offset.unwrap_or_default(), shared, &mut ear) {
-                Fed::Mine => {}
+                Fed::Mine | Fed::LeftOut { .. } | Fed::HandsOn { .. } => {}
                 Fed::NotMine => out.reject_block(),
                 Fed::Full { used } => {
                     session.stopped = Some((place, used));
@@ -193,7 +193,7 @@ impl SessionFilter for Http2 {
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
         let Session { mut conversation, mut numbers, .. } = session;
-        let Exit { shared, mut out, .. } = Exit::new(cx, &mut self.common);
+        let (mut out, shared) = Output::new(cx, &mut self.common);
         out.block = out.nothing(class);
         conversation.end(shared, &mut Listener { out: &mut out, numbers: &mut numbers, class });
         Ok(())

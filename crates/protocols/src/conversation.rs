@@ -75,6 +75,18 @@ pub enum Fed {
         /// Bytes that were read.
         used: usize,
     },
+    /// The conversation's, but a part is in no message.
+    LeftOut {
+        /// The limit or the fault, as counters name it.
+        why: &'static str,
+    },
+    /// The conversation's up to `used`. Behind it the connection speaks another protocol.
+    HandsOn {
+        /// Bytes that were read.
+        used: usize,
+        /// The other protocol; `None`: its first bytes show it.
+        to: Option<App>,
+    },
 }
 
 /// A piece of a body.
@@ -229,6 +241,9 @@ pub trait Ear<F> {
         Wants::default()
     }
 
+    /// The message that begins next began at this time, perhaps before the run.
+    fn since(&mut self, _id: Id, _time: u64) {}
+
     /// An exchange begins.
     fn begin(&mut self, _id: Id) {}
 
@@ -237,6 +252,9 @@ pub trait Ear<F> {
 
     /// A fact that is a number.
     fn number(&mut self, _id: Id, _fact: F, _value: u64) {}
+
+    /// A head as it was sent, perhaps the beginning of one.
+    fn head(&mut self, _id: Id, _bytes: &[u8]) {}
 
     /// A field of a head or a trailer, as it was sent.
     fn field(&mut self, _id: Id, _name: &[u8], _value: &[u8]) {}
@@ -285,6 +303,11 @@ pub trait Ear<F> {
 
     /// Something is odd, by the name that rules have for it.
     fn odd(&mut self, _id: Id, _event: &'static str) {}
+
+    /// Whether the connection was joined midway.
+    fn is_midstream(&self) -> bool {
+        false
+    }
 
     /// A limit left something out; `what` names it.
     fn lost(&mut self, _id: Id, _what: &'static str) {}

@@ -1,30 +1,32 @@
-//! HTTP/1: the parts of its messages. As tolerant as the most tolerant receiver, because whatever one receiver accepts is
-//! a message.
+//! HTTP/1. As tolerant as the most tolerant receiver, because whatever one receiver accepts is a message.
 //!
-//! - [`start`], [`head`]: first line, fields; [`asked`]: requests that wait for their response; [`uri`]: targets in
-//!   normal form.
-//! - [`chunks`]: the chunked coding; [`decode`]: gzip, deflate, brotli and Zstandard; [`coded`]: the same for callers that
-//!   store bodies.
-//! - [`body`]: framing and content of a body; [`reading`]: how other clients read it; [`facts`]: what a message says;
-//!   [`shared`]: limits and memory of all connections.
-//! - [`socks`]: a SOCKS handshake before the first message.
+//! - [`Conversation`]: a connection: where messages begin, which response answers which request. Start reading there.
+//! - `side`: the state of one direction; `asked`: requests that wait for their response; `socks`: a SOCKS handshake before
+//!   the first message.
+//! - `start`, `head`: first line, fields; [`uri`]: targets in normal form; `facts`: what a message says.
+//! - `body`: framing and content of a body; `chunks`: the chunked coding; `decode`: gzip, deflate, brotli and Zstandard;
+//!   `reading`: how other clients read it, with `coded`.
+//! - [`shared`]: limits and memory of all connections.
 
-#![expect(missing_docs, reason = "the filter http has the connection, and uses all parts")]
-
-pub mod asked;
-pub mod body;
-pub mod chunks;
-pub mod coded;
-pub mod decode;
-pub mod facts;
+pub(crate) mod asked;
+pub(crate) mod body;
+mod chunks;
+mod coded;
+mod conversation;
+mod decode;
+pub(crate) mod facts;
 mod format;
-pub mod head;
+pub(crate) mod head;
 mod lzma;
-pub mod reading;
+pub(crate) mod reading;
 pub mod shared;
-pub mod socks;
-pub mod start;
+mod side;
+mod socks;
+pub(crate) mod start;
 pub mod uri;
 mod zstd;
 
+pub use asked::{Method, Question};
+pub use conversation::{Conversation, Input, NO_HEAD};
 pub use facts::Fact;
+pub use start::{StartLine, cut_line, is_interim, start_line, trim};

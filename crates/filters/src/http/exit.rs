@@ -1,5 +1,4 @@
-//! The ear of `http` and `http2`: facts become records, places of bodies become blocks. What rules hear of HTTP/1 goes the
-//! same way.
+//! The ear of `http` and `http2`: facts become records, places of bodies become blocks.
 
 use super::row::{SCHEMA, unfolded};
 use crate::parts::eve::begin_row;
@@ -9,65 +8,26 @@ use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 use protocols::conversation::{Body, Ear, Fact as _, How, Id};
+use protocols::http::Fact;
 use protocols::http::shared::Shared;
-use protocols::http::{Fact, body};
-use std::collections::VecDeque;
-
-/// Bytes of another reading of a message (see [`reading`](protocols::http::reading)).
-#[derive(Debug)]
-pub struct Other {
-    /// Blocks that were given before it.
-    pub behind: usize,
-    /// The client sent them.
-    pub to_server: bool,
-    /// The number of the reading in its message.
-    pub number: usize,
-    /// The bytes.
-    pub bytes: Vec<u8>,
-}
-
-/// What rules ask for and get.
-#[derive(Debug, Default)]
-pub struct ForRules {
-    /// The first block of a message holds the bytes of its head instead of a record.
-    pub raw_heads: bool,
-    /// For each of these heads, the number of the request that it is or answers.
-    pub requests: VecDeque<Option<u64>>,
-    /// What other readings of messages have.
-    pub others: Vec<Other>,
-    /// Bytes came that may be part of a message and are in none, or a body is not decoded to its end.
-    pub unseen: bool,
-}
 
 /// State that all connections share.
 #[derive(Debug)]
-pub struct Common {
+pub(crate) struct Common {
     /// Limits and memory.
-    pub shared: Shared,
+    pub(crate) shared: Shared,
     row: RowWriter,
-    /// What rules ask for and get.
-    pub rules: ForRules,
 }
 
 impl Common {
     /// The state of a filter with these limits.
-    pub fn new(shared: Shared) -> Common {
-        Common { shared, row: RowWriter::new(&SCHEMA), rules: ForRules::default() }
+    pub(crate) fn new(shared: Shared) -> Common {
+        Common { shared, row: RowWriter::new(&SCHEMA) }
     }
 }
 
-/// What parts of `http` need during a call.
-pub struct Exit<'a> {
-    /// Limits and memory.
-    pub shared: &'a mut Shared,
-    /// The ear.
-    pub out: Output<'a>,
-    /// The next block continues the stream right after this one.
-    pub(crate) goes_on: bool,
-}
-
 /// Output and counters of one call.
-pub struct Output<'a> {
+pub(crate) struct Output<'a> {
     pub(crate) rings: &'a BlockTable,
     pub(crate) streams: &'a mut StreamTable,
     own: ViewId,
@@ -76,9 +36,12 @@ pub struct Output<'a> {
     counters: &'a mut Counters,
     marks: &'a mut Marks,
     row: &'a mut RowWriter,
-    pub(crate) rules: &'a mut ForRules,
     /// The block that is read, in the class of its message.
     pub(crate) block: Descriptor,
+    /// When the next message began, if before the block.
+    since: Option<u64>,
+    /// When the current message began.
+    time: u64,
     /// Bytes missing before the next block.
     gap: u32,
     /// The current block's place in its batch.
@@ -87,10 +50,10 @@ pub struct Output<'a> {
     out_enough: usize,
 }
 
-impl<'a> Exit<'a> {
+impl<'a> Output<'a> {
     /// Begins a call.
-    pub fn new(cx: &'a mut Context<'_>, common: &'a mut Common) -> Exit<'a> {
-        let Common { shared, row, rules } = common;
+    pub(crate) fn new(cx: &'a mut Context<'_>, common: &'a mut Common) -> (Output<'a>, &'a mut Shared) {
+        let Common { shared, row } = common;
         shared.begin_turn(cx.bodies_are_read);
         let out = Output {
             rings: cx.rings,
@@ -102,56 +65,27 @@ impl<'a> Exit<'a> {
             counters: cx.counters,
             marks: cx.marks,
             row,
-            rules,
             block: cx.own.block(0, 0),
+            since: None,
+            time: 0,
             gap: 0,
             place: 0,
         };
-        Exit { shared, out, goes_on: false }
-    }
-
-    /// Whether there is enough output for this call.
-    pub(crate) fn is_full(&self) -> bool {
-        body::is_full(self.shared, &self.out)
-    }
-
-    pub(crate) fn count(&mut self, event: &'static str, count: u64) {
-        self.out.counters.events.add(event, count);
-    }
-
-    /// Counts an event that leaves part of a message unread.
-    pub(crate) fn count_unseen(&mut self, event: &'static str) {
-        self.count(event, 1);
-        self.out.rules.unseen = true;
+        (out, shared)
     }
 }
 
 impl Output<'_> {
     /// Gives the written row as the first block of a message.
     pub(crate) fn push_row(&mut self, flags: Flags) {
-        let block = self.rings.append_copy(self.own, &[self.row.row()]);
-        self.push_first(block, flags);
-    }
-
-    /// Gives the bytes of a head as the first block of a message. `request`: the number of the request that the message
-    /// is or answers.
-    pub(crate) fn push_head(&mut self, head: &[u8], request: Option<u64>, flags: Flags) {
-        if self.push_first(self.rings.append_copy(self.own, &[head]), flags) {
-            self.rules.requests.push_back(request);
-        }
-    }
-
-    fn push_first(&mut self, block: Option<Descriptor>, flags: Flags) -> bool {
-        let Some(mut block) = block else {
+        let Some(mut block) = self.rings.append_copy(self.own, &[self.row.row()]) else {
             // A head is far shorter than the maximum of a block.
-            self.count("records too long", 1);
-            return false;
+            return self.count("records too long", 1);
         };
         self.count("messages", 1);
-        (block.time, block.class) = (self.block.time, self.block.class);
+        (block.time, block.class) = (self.time, self.block.class);
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
         self.out.push(block);
-        true
     }
 
     /// Gives a block of a body, with the gap before it.
@@ -222,8 +156,13 @@ fn last(how: How) -> Flags {
 }
 
 impl Ear<Fact> for Output<'_> {
+    fn since(&mut self, _id: Id, time: u64) {
+        self.since = Some(time);
+    }
+
     fn begin(&mut self, _id: Id) {
-        begin_row(self.row, self.block.time, self.block.class, self.streams.get(self.block.class));
+        self.time = self.since.take().unwrap_or(self.block.time);
+        begin_row(self.row, self.time, self.block.class, self.streams.get(self.block.class));
     }
 
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
@@ -262,11 +201,8 @@ impl Ear<Fact> for Output<'_> {
         }
     }
 
-    fn reading(&mut self, id: Id, number: usize, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            let (behind, to_server) = (self.out.len(), id.side.is_client());
-            self.rules.others.push(Other { behind, to_server, number, bytes: bytes.to_vec() });
-        }
+    fn is_midstream(&self) -> bool {
+        self.streams.get(self.block.class).is_some_and(|facts| facts.state == StreamState::Midstream)
     }
 
     fn is_full(&self) -> bool {
@@ -275,7 +211,6 @@ impl Ear<Fact> for Output<'_> {
 
     fn lost(&mut self, _id: Id, what: &'static str) {
         self.count(what, 1);
-        self.rules.unseen = true;
     }
 
     fn count(&mut self, what: &'static str, times: u64) {

@@ -1,6 +1,6 @@
 //! Runs the parser of a flow's application, which the first bytes of each side tell.
 
-use super::http::{Http, HttpShared, Upgrade};
+use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, small, smb, smtp, ssh, talks, tls, websocket};
 use base::limits::RULES_EARLY_BYTES;
@@ -9,6 +9,7 @@ use packet::Flow;
 use packet::frame::protocol;
 use protocols::app::App;
 use protocols::conversation::{Run, Side};
+use protocols::http::Input;
 use protocols::probe::{self, First, Says};
 use protocols::proxy::{Proxy, Read};
 use rules::names::Buffer;
@@ -212,13 +213,24 @@ impl Application {
         let (side, run) = (Side::to_server(to_server), Run { bytes: cx.rings.bytes(block), time: block.time });
         match self {
             Application::Http(http) => {
-                if let Some((offset, upgrade)) = http.feed(block, shared, cx, to) {
-                    return self.upgrade(block, offset, upgrade, flow, shared, cx, to, odd);
+                let facts = cx.streams.get(block.class);
+                let is_midstream = facts.is_some_and(|facts| facts.state == StreamState::Midstream);
+                let input = Input {
+                    bytes: run.bytes,
+                    time: run.time,
+                    gap: block.gap(),
+                    is_first: block.has(Flags::FIRST),
+                    is_last: block.has(Flags::LAST),
+                    is_truncated: block.has(Flags::TRUNCATED),
+                    more_follows: false,
+                };
+                if let Some((offset, next)) = http.feed(side, &input, is_midstream, shared, to) {
+                    return self.upgrade(block, offset, next, flow, shared, cx, to, odd);
                 }
             }
             Application::Http2(http2) => {
                 let before = http2.is_dns();
-                http2.feed(side, run, block.gap(), shared.shared(), to);
+                http2.feed(side, run, block.gap(), &mut shared.shared, to);
                 return (http2.is_dns() && !before).then_some(App::Doh2);
             }
             Application::WebSocket(socket) => socket.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
@@ -258,28 +270,23 @@ impl Application {
         &mut self,
         block: &Descriptor,
         offset: u32,
-        upgrade: Upgrade,
+        next: Option<App>,
         flow: &Flow,
         shared: &mut HttpShared,
         cx: &mut Context<'_>,
         to: &mut Transactions,
         odd: &mut Vec<&'static str>,
     ) -> Option<App> {
-        let app = match upgrade {
-            Upgrade::WebSocket => App::WebSocket,
-            Upgrade::Http2 => App::Http2,
-            Upgrade::Unknown | Upgrade::Other => App::Unknown,
-        };
         // Detect what CONNECT tunnels. The recursion ends: the tunnelled connection has no answered CONNECT yet.
-        let new = match (&*self, upgrade) {
-            (_, Upgrade::Unknown) => Application::new(),
-            (Application::Http(http), Upgrade::Http2) => {
+        let (app, new) = match (&*self, next) {
+            (_, None) => (App::Unknown, Application::new()),
+            (Application::Http(http), Some(App::Http2)) => {
                 let request = http.upgraded().and_then(|id| to.find(id)).cloned();
-                Application::Http2(Box::new(http2::Connection::upgraded(request.as_ref(), to)))
+                (App::Http2, Application::Http2(Box::new(http2::Connection::upgraded(request.as_ref(), to))))
             }
-            _ => Application::of(app, flow),
+            (_, Some(app)) => (app, Application::of(app, flow)),
         };
-        std::mem::replace(self, new).close(block.class, shared, cx);
+        std::mem::replace(self, new).close(shared);
         let mut rest = block.part(offset, block.len.saturating_sub(offset));
         if rest.len == 0 {
             return (app != App::Unknown).then_some(app);
@@ -335,10 +342,10 @@ impl Application {
         }
     }
 
-    pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
+    pub fn close(self, shared: &mut HttpShared) {
         match self {
-            Application::Http(http) => http.close(class, shared, cx),
-            Application::Http2(http2) => http2.close(shared.shared()),
+            Application::Http(http) => http.close(&mut shared.shared),
+            Application::Http2(http2) => http2.close(&mut shared.shared),
             _ => {}
         }
     }

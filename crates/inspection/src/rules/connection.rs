@@ -154,7 +154,7 @@ impl Connection {
             return;
         }
         if std::mem::take(&mut self.missed) {
-            self.begin_anew(shared, cx);
+            self.begin_anew(shared);
             self.gap = true;
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
@@ -207,9 +207,9 @@ impl Connection {
     }
 
     /// Restarts detection, because stream bytes were skipped.
-    pub fn begin_anew(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>) {
+    pub fn begin_anew(&mut self, shared: &mut HttpShared) {
         let application = std::mem::replace(&mut self.application, Application::new());
-        application.close(Class::of_stream(self.number.unwrap_or_default(), 0), shared, cx);
+        application.close(shared);
         (self.transactions, self.sides) = Default::default();
         (self.state.app, self.state.app_known) = (App::Unknown, false);
         self.tls = self.number.map(|_| tls::Openings::default());

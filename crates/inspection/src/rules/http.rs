@@ -1,16 +1,12 @@
-//! HTTP for rules: turns the output of the filter `http` into buffers of transactions.
+//! HTTP/1 for rules: a transaction for each request, with its response. The conversation is in `protocols::http`.
 
 use super::http_events;
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
-use filter::prelude::*;
-use filter::{Counters, Marks};
-use filters::http::exit::{Common, Exit, Other};
-use filters::http::session::Session;
+use protocols::conversation::{Body, Ear, Fed, How, Id, Side, Wants};
 use protocols::http::shared::Shared;
-use protocols::http::start::{StartLine, is_interim, start_line, trim};
-use protocols::http::uri;
+use protocols::http::{Conversation, Fact, Input, NO_HEAD, StartLine, cut_line, is_interim, start_line, trim, uri};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;
@@ -19,10 +15,19 @@ use std::collections::VecDeque;
 /// this name.
 const CONTINUED: &str = "100";
 
+/// Most bytes that are decoded at once.
+const ROOM_BYTES: usize = 4 << 10;
+
 #[derive(Default)]
 pub(super) struct Http {
-    session: Session,
-    /// The newest requests without a response: the number that the session gave, and the transaction.
+    conversation: Conversation,
+    heard: Heard,
+}
+
+/// The part of the conversation that later messages need.
+#[derive(Default)]
+struct Heard {
+    /// The newest requests without a response: the exchange, and the transaction.
     asked: VecDeque<(u64, u64)>,
     /// By side: the transaction of the current message.
     current: [Option<u64>; 2],
@@ -30,186 +35,189 @@ pub(super) struct Http {
     newest: [Option<u64>; 2],
     /// By side: the file name of the current body, until the body begins.
     names: [Option<Vec<u8>>; 2],
-    /// The protocol that the server switches to.
-    upgrade: Upgrade,
-    /// The transaction of the switch.
+    /// The transaction of the switch to another protocol.
     upgraded: Option<u64>,
     /// Parser of the form in the current request.
     form: Option<Box<Mime>>,
-}
-
-/// What an HTTP connection turns into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Upgrade {
-    /// To be detected: the tunnel of a CONNECT.
-    #[default]
-    Unknown,
-    WebSocket,
-    Http2,
-    /// A protocol without a parser.
-    Other,
+    /// The response answers no known request.
+    is_unasked: bool,
 }
 
 /// State shared by all connections.
 pub(super) struct HttpShared {
     /// Rules use application events.
     pub asks: bool,
-    common: Common,
-    out: Vec<Descriptor>,
-    counters: Counters,
-    marks: Marks,
+    /// Limits and memory.
+    pub shared: Shared,
 }
 
 impl HttpShared {
     pub fn new() -> HttpShared {
-        let mut common = Common::new(Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES));
-        common.rules.raw_heads = true;
-        HttpShared { asks: false, common, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
-    }
-
-    /// Limits and memory.
-    pub fn shared(&mut self) -> &mut Shared {
-        &mut self.common.shared
-    }
-
-    /// Runs `call` with a context that has our own output, counters and marks.
-    fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
-        let HttpShared { common, out, counters, marks, .. } = self;
-        let mut inner = Context {
-            rings: cx.rings,
-            streams: cx.streams,
-            out,
-            counters,
-            marks,
-            own: cx.own,
-            now: cx.now,
-            exclusive: false,
-            bodies_are_read: true,
-            wake: cx.wake,
-            notices: cx.notices,
-            order: cx.order,
-            stop: cx.stop,
-        };
-        call(&mut Exit::new(&mut inner, common))
+        HttpShared { asks: false, shared: Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES) }
     }
 }
 
 impl Http {
-    /// Takes a stream block. If the connection changes protocol, returns the offset of the first other byte.
+    /// Takes a stream block. If the connection changes protocol, returns the offset of the first other byte, and the
+    /// other protocol; `None`: it is to be detected.
     pub fn feed(
         &mut self,
-        block: &Descriptor,
+        side: Side,
+        input: &Input<'_>,
+        is_midstream: bool,
         shared: &mut HttpShared,
-        cx: &mut Context<'_>,
         to: &mut Transactions,
-    ) -> Option<(u32, Upgrade)> {
-        let mut blocks = [*block];
-        loop {
-            let status = {
-                let batch = Batch::new(&mut blocks);
-                shared.within(cx, |exit| self.session.run(&batch, exit))
-            };
-            to.unseen |= std::mem::take(&mut shared.common.rules.unseen);
-            self.messages(shared, cx, to);
-            if status != Status::More {
-                break;
+    ) -> Option<(u32, Option<App>)> {
+        let HttpShared { asks, shared } = shared;
+        let Http { conversation, heard } = self;
+        let mut ear = Listener { heard, to, bytes: input.bytes, asks: *asks, is_midstream };
+        let fed = loop {
+            shared.begin_turn(true);
+            match conversation.feed(side, input, shared, &mut ear) {
+                Fed::Full { .. } => {}
+                fed => break fed,
             }
+        };
+        if input.is_last
+            && let Some(id) = ear.heard.current[side.index()].take()
+        {
+            ear.to.complete(id, side.is_client());
         }
-        if block.has(Flags::LAST) {
-            let to_server = block.class.direction() == 0;
-            if let Some(id) = self.current[usize::from(!to_server)].take() {
-                to.complete(id, to_server);
-            }
+        match fed {
+            Fed::HandsOn { used, to } => Some((used as u32, to)),
+            _ => None,
         }
-        self.session.take_tunnel().map(|offset| (offset, self.upgrade))
     }
 
     /// The transaction after which the protocol changed.
     pub fn upgraded(&self) -> Option<u64> {
-        self.upgraded
+        self.heard.upgraded
     }
 
     /// Memory of this connection, without what a shared limit covers.
     pub fn kept_bytes(&self) -> usize {
-        self.form.as_ref().map_or(0, |form| form.kept_bytes())
+        self.heard.form.as_ref().map_or(0, |form| form.kept_bytes())
     }
 
-    pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
-        shared.within(cx, |exit| self.session.close(class, exit));
-        shared.out.clear();
-        shared.common.rules.requests.clear();
-        shared.common.rules.others.clear();
-        shared.common.rules.unseen = false;
-    }
-
-    fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
-        let mut out = std::mem::take(&mut shared.out);
-        let others = std::mem::take(&mut shared.common.rules.others);
-        let mut others = others.into_iter().peekable();
-        for (at, block) in out.drain(..).enumerate() {
-            while let Some(other) = others.next_if(|other| other.behind <= at) {
-                self.other(&other, to);
-            }
-            let to_server = block.class.direction() == 0;
-            let side = usize::from(!to_server);
-            let bytes = cx.rings.bytes(&block);
-            if block.has(Flags::META) {
-                let request = shared.common.rules.requests.pop_front().flatten();
-                self.newest[side] = None;
-                self.current[side] = self.head(bytes, request, to_server, shared.asks, to);
-                self.newest[side] = self.current[side].or(self.newest[side]);
-            } else if let Some(id) = self.current[side] {
-                if let Some(name) = self.names[side].take()
-                    && let Some(one) = to.get(id)
-                {
-                    one.put_copy(Buffer::FILE_NAME, to_server, &name);
-                }
-                let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
-                match &mut self.form {
-                    // Add files first: a file that rules have seen makes room for the next one, unless this block added
-                    // more to it.
-                    Some(form) if to_server => {
-                        form.feed(bytes, &mut |found| mime::put(&found, id, to));
-                        to.append_body(id, buffer, to_server, bytes);
-                    }
-                    _ => to.append_file(id, buffer, to_server, bytes),
-                }
-            }
-            if !block.has(Flags::LAST) {
-                continue;
-            }
-            if let Some(id) = self.current[side].take() {
-                if let Some(mut form) = self.form.take_if(|_| to_server) {
-                    form.end(&mut |found| mime::put(&found, id, to));
-                }
-                to.complete(id, to_server);
-            } else if let Some(id) = self.newest[side] {
-                // The body of an interim response is whole.
-                to.change(id, to_server);
-            }
-        }
-        others.for_each(|other| self.other(&other, to));
-        shared.out = out;
-    }
-
-    /// Adds bytes of another reading of a message.
-    fn other(&self, other: &Other, to: &mut Transactions) {
-        if let Some(id) = self.newest[usize::from(!other.to_server)] {
-            to.append_reading(id, other.number, other.to_server, &other.bytes);
+    pub fn close(mut self, shared: &mut Shared) {
+        let mut to = Transactions::default();
+        let mut ear = Listener { heard: &mut self.heard, to: &mut to, bytes: &[], asks: false, is_midstream: false };
+        for side in [Side::Client, Side::Server] {
+            self.conversation.end(side, 0, shared, &mut ear);
         }
     }
+}
 
-    fn head(
-        &mut self,
-        bytes: &[u8],
-        request: Option<u64>,
-        to_server: bool,
-        asks: bool,
-        to: &mut Transactions,
-    ) -> Option<u64> {
+/// Fills the buffers of transactions.
+struct Listener<'a> {
+    heard: &'a mut Heard,
+    to: &'a mut Transactions,
+    /// The bytes being read.
+    bytes: &'a [u8],
+    asks: bool,
+    /// The connection was joined midway.
+    is_midstream: bool,
+}
+
+impl Listener<'_> {
+    fn append(&mut self, side: Side, bytes: &[u8]) {
+        let Listener { heard, to, .. } = self;
+        let to_server = side.is_client();
+        let Some(id) = heard.current[side.index()] else { return };
+        if let Some(name) = heard.names[side.index()].take()
+            && let Some(one) = to.get(id)
+        {
+            one.put_copy(Buffer::FILE_NAME, to_server, &name);
+        }
+        let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
+        match &mut heard.form {
+            // Add files first: a file that rules have seen makes room for the next one, unless this block added
+            // more to it.
+            Some(form) if to_server => {
+                form.feed(bytes, &mut |found| mime::put(&found, id, to));
+                to.append_body(id, buffer, to_server, bytes);
+            }
+            _ => to.append_file(id, buffer, to_server, bytes),
+        }
+    }
+}
+
+impl Ear<Fact> for Listener<'_> {
+    fn wants(&self) -> Wants {
+        Wants { at_once: true, readings: true, ..Wants::default() }
+    }
+
+    fn head(&mut self, of: Id, bytes: &[u8]) {
+        let side = of.side.index();
+        self.heard.newest[side] = None;
+        self.heard.current[side] = self.heard.head(bytes, of, self.asks, self.to);
+        self.heard.newest[side] = self.heard.current[side].or(self.heard.newest[side]);
+    }
+
+    fn fact(&mut self, _id: Id, _fact: Fact, _value: &[u8]) {}
+
+    fn body(&mut self, id: Id, piece: Body<'_>) {
+        match piece {
+            Body::Range(range) => self.append(id.side, &self.bytes[range]),
+            Body::Kept(bytes, _) => self.append(id.side, bytes),
+            Body::Missing(_) => {}
+        }
+    }
+
+    fn room(&mut self, id: Id, max: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) {
+        let mut room = [0; ROOM_BYTES];
+        let made = fill(&mut room[..max.min(ROOM_BYTES)]);
+        if made > 0 {
+            self.append(id.side, &room[..made]);
+        }
+    }
+
+    fn reading(&mut self, id: Id, number: usize, bytes: &[u8]) {
+        if let Some(one) = self.heard.newest[id.side.index()]
+            && !bytes.is_empty()
+        {
+            self.to.append_reading(one, number, id.side.is_client(), bytes);
+        }
+    }
+
+    fn is_midstream(&self) -> bool {
+        self.is_midstream
+    }
+
+    fn odd(&mut self, _id: Id, event: &'static str) {
+        self.heard.is_unasked = event == "http.unable_to_match_response_to_request";
+    }
+
+    fn lost(&mut self, _id: Id, _what: &'static str) {
+        self.to.unseen = true;
+    }
+
+    fn end(&mut self, of: Id, _how: How) {
+        let Listener { heard, to, .. } = self;
+        let (side, to_server) = (of.side.index(), of.side.is_client());
+        if let Some(id) = heard.current[side].take() {
+            if let Some(mut form) = heard.form.take_if(|_| to_server) {
+                form.end(&mut |found| mime::put(&found, id, to));
+            }
+            to.complete(id, to_server);
+        } else if let Some(id) = heard.newest[side] {
+            // The body of an interim response is whole.
+            to.change(id, to_server);
+        }
+    }
+}
+
+impl Heard {
+    /// Begins a message; returns its transaction.
+    fn head(&mut self, bytes: &[u8], of: Id, asks: bool, to: &mut Transactions) -> Option<u64> {
+        let (to_server, is_unasked) = (of.side.is_client(), std::mem::take(&mut self.is_unasked));
+        let request = (!is_unasked).then_some(of.exchange);
         let line_end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
         let (line, fields) = bytes.split_at(line_end);
-        let id = match start_line(line)? {
+        // The end of the line is missing.
+        let is_cut = !line.ends_with(b"\n") && line != NO_HEAD;
+        let start = if is_cut { cut_line(line)?.0 } else { start_line(line)? };
+        let id = match start {
             StartLine::Request { method, target, protocol } if to_server => {
                 let one = to.begin(App::Http1);
                 request_line(one, line, method, target, protocol);
@@ -256,12 +264,16 @@ impl Http {
                     }
                     one.id
                 });
-                status_line(to.get(id)?, line, protocol);
+                status_line(to.get(id)?, line, protocol, status.is_some() || !is_cut);
                 id
             }
             // Ignore a message from the wrong side.
             _ => return None,
         };
+        to.change(id, to_server);
+        if is_cut {
+            return Some(id);
+        }
         let mut no_upgrade = false;
         let one = to.get(id)?;
         let name = put_fields(one, to_server, line, fields);
@@ -276,14 +288,13 @@ impl Http {
         // In a form each part has its own name.
         self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
         if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
-            (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
+            self.upgraded = Some(id);
             // Without a request to switch, what follows is anything.
             no_upgrade = !asks_to_upgrade(one);
         }
         if asks {
             http_events::head(one, to_server, line, fields);
         }
-        to.change(id, to_server);
         to.unseen |= no_upgrade;
         Some(id)
     }
@@ -295,16 +306,6 @@ fn asks_to_upgrade(one: &Transaction) -> bool {
     one.all(Buffer::HTTP_REQUEST_HEADER, true).any(is_upgrade)
 }
 
-/// Reads from a response head what the connection turns into.
-fn upgrade(head: &[u8]) -> Upgrade {
-    let upgrade = fields(head).into_iter().find(|(name, _)| name.eq_ignore_ascii_case(b"upgrade"));
-    match upgrade.map(|(_, value)| value.to_ascii_lowercase()).as_deref() {
-        Some(b"websocket") => Upgrade::WebSocket,
-        Some(b"h2c") => Upgrade::Http2,
-        _ => Upgrade::Other,
-    }
-}
-
 pub(super) fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
@@ -313,16 +314,26 @@ pub(super) fn without_end(line: &[u8]) -> &[u8] {
 fn request_line(one: &mut Transaction, line: &[u8], method: &[u8], target: &[u8], protocol: &[u8]) {
     one.put_copy(Buffer::HTTP_REQUEST_LINE, true, without_end(line));
     one.put_copy(Buffer::HTTP_METHOD, true, method);
-    one.put_copy(Buffer::HTTP_URI_RAW, true, target);
-    one.put_copy(Buffer::HTTP_URI, true, &uri::normal(target));
-    one.put_copy(Buffer::HTTP_PROTOCOL, true, protocol);
+    // A cut line lacks them.
+    if !target.is_empty() {
+        one.put_copy(Buffer::HTTP_URI_RAW, true, target);
+        one.put_copy(Buffer::HTTP_URI, true, &uri::normal(target));
+    }
+    if !protocol.is_empty() {
+        one.put_copy(Buffer::HTTP_PROTOCOL, true, protocol);
+    }
 }
 
-fn status_line(one: &mut Transaction, line: &[u8], protocol: &[u8]) {
+/// Adds the first line of a response. `has_status`: its status is whole.
+fn status_line(one: &mut Transaction, line: &[u8], protocol: &[u8], has_status: bool) {
     let line = without_end(line);
     one.put_copy(Buffer::HTTP_RESPONSE_LINE, false, line);
     one.put_copy(Buffer::HTTP_PROTOCOL, false, protocol);
-    let rest = line.iter().position(|byte| *byte == b' ').map_or(&[][..], |at| trim(&line[at..]));
+    if !has_status {
+        return;
+    }
+    let version = memchr::memmem::find(line, protocol).map_or(0, |at| at + protocol.len());
+    let rest = trim(&line[version..]);
     let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
     one.put_copy(Buffer::HTTP_STAT_CODE, false, &rest[..end]);
     one.put_copy(Buffer::HTTP_STAT_MSG, false, trim(&rest[end..]));
@@ -450,10 +461,11 @@ mod tests {
     /// A server may repeat an interim response without end.
     #[test]
     fn a_response_that_is_repeated_is_noted_once() {
-        let (mut http, mut to) = (Http::default(), Transactions::default());
-        let id = http.head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", Some(0), true, false, &mut to).unwrap();
+        let (mut heard, mut to) = (Heard::default(), Transactions::default());
+        let of = |side| Id { exchange: 0, side };
+        let id = heard.head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", of(Side::Client), false, &mut to).unwrap();
         for _ in 0..100 {
-            assert_eq!(http.head(b"HTTP/1.1 100 Continue\r\n\r\n", Some(0), false, false, &mut to), None);
+            assert_eq!(heard.head(b"HTTP/1.1 100 Continue\r\n\r\n", of(Side::Server), false, &mut to), None);
         }
         let events = [(CONTINUED, false), ("http.100_continue_already_seen", false)];
         assert_eq!(to.find(id).unwrap().events, events);

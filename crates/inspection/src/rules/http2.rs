@@ -9,9 +9,8 @@ use super::transactions::Transactions;
 use base::limits::RULES_TRANSACTIONS;
 use head::put_head;
 use protocols::conversation::{Body, Ear, Fed, How, Id, Run, Side, Wants};
-use protocols::http::Fact;
-use protocols::http::asked::{Method, Question};
 use protocols::http::shared::Shared;
+use protocols::http::{Fact, Method, Question};
 use protocols::http2::{Conversation, Header, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, HTTP2_ERRORS, Number};
@@ -95,7 +94,7 @@ impl Connection {
             shared.begin_turn(true);
             match conversation.feed(side, run, from, shared, &mut ear) {
                 Fed::Full { used } => from = used,
-                Fed::Mine | Fed::NotMine => break,
+                _ => break,
             }
         }
         to.reader_bytes = self.kept_bytes();

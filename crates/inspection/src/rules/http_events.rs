@@ -2,7 +2,7 @@
 //! bodies are found elsewhere.
 
 use super::http::without_end;
-use protocols::http::start::trim;
+use protocols::http::trim;
 use protocols::http::uri;
 use rules::Transaction;
 

@@ -380,7 +380,7 @@ impl Inspector {
                                     .filter(|_| connection.flow != client)
                                     .for_each(|events| events.turn());
                             }
-                            self.forget(old, cx);
+                            self.forget(old);
                         }
                         let slot = self.find_or_begin(client, scope, frame.time, cx).0;
                         if let Some(connection) = self.flows.get_mut(slot) {
@@ -433,7 +433,7 @@ impl Inspector {
         if segment.is_first_syn() {
             // Another connection begins.
             let joined = known.filter(|slot| self.flows.get(*slot).is_some_and(|it| it.midstream));
-            joined.into_iter().for_each(|slot| self.forget(slot, cx));
+            joined.into_iter().for_each(|slot| self.forget(slot));
             return None;
         }
         if self.assembler.stream_of(&segment.flow, scope).is_some() {
@@ -483,13 +483,13 @@ impl Inspector {
                 self.flows.touch(slot);
                 return (slot, way);
             }
-            self.forget(slot, cx);
+            self.forget(slot);
         }
         while self.flows.count() >= RULES_FLOWS
             && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules evicted", 1);
-            self.forget(oldest, cx);
+            self.forget(oldest);
         }
         let mut connection = Connection::new(flow, time);
         (connection.last_seen, connection.serial) = (now, self.begun);
@@ -521,7 +521,7 @@ impl Inspector {
         let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };
         let moves = std::mem::replace(&mut connection.list, list) != list;
         if is_stopped && moves {
-            connection.begin_anew(&mut self.http, cx);
+            connection.begin_anew(&mut self.http);
         }
         let bytes = connection.kept_bytes();
         self.kept_bytes = self.kept_bytes - std::mem::replace(&mut connection.charged, bytes) + bytes;
@@ -532,11 +532,11 @@ impl Inspector {
             && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules forgotten for want of memory", 1);
-            self.forget(oldest, cx);
+            self.forget(oldest);
         }
     }
 
-    fn forget(&mut self, slot: Slot, cx: &mut Context<'_>) {
+    fn forget(&mut self, slot: Slot) {
         let Some(connection) = self.flows.remove(slot) else { return };
         self.kept_bytes -= connection.charged;
         if let Some(number) = connection.number {
@@ -545,7 +545,7 @@ impl Inspector {
             {
                 *place = None;
             }
-            connection.application.close(Class::of_stream(number, 0), &mut self.http, cx);
+            connection.application.close(&mut self.http);
         }
     }
 

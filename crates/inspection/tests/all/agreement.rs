@@ -33,19 +33,11 @@ const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'
     Contradiction { protocol, values, why, is_shared: true }
 }
 
-const CONTRADICTIONS: &[Contradiction] = &[
-    shared("http1", &["http.http_method"], "half a method line is a request to the filter alone"),
-    shared(
-        "http1",
-        &["http.status"],
-        "behind a gap rules know HTTP/2 by the server's settings, and the filter reads on in HTTP/1",
-    ),
-    shared(
-        "http2",
-        &["http.http_content_type", "http.protocol", "http.status"],
-        "a connection upgraded from HTTP/1 is read by `http |! http2`, and here `http2` reads it from its start",
-    ),
-];
+const CONTRADICTIONS: &[Contradiction] = &[shared(
+    "http2",
+    &["http.http_content_type", "http.protocol", "http.status"],
+    "a connection upgraded from HTTP/1 is read by `http |! http2`, and here `http2` reads it from its start",
+)];
 
 /// The values of each connection, by the ends of the connection and by name.
 type Said = BTreeMap<(String, &'static str), BTreeSet<String>>;

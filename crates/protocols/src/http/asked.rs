@@ -18,6 +18,7 @@ pub enum Method {
 }
 
 impl Method {
+    /// The method of this name.
     pub fn of(name: &[u8]) -> Method {
         match name {
             b"HEAD" => Method::Head,
@@ -30,11 +31,15 @@ impl Method {
 /// A request, as its response's record shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// How many requests of the connection came before; given by [`Asked::push_copy`].
+    /// How many requests of the connection came before; given when it is kept.
     pub number: Option<u64>,
+    /// What its response depends on.
     pub kind: Method,
+    /// The method.
     pub method: Option<&'a [u8]>,
+    /// The host, without its port.
     pub host: Option<&'a [u8]>,
+    /// The target.
     pub url: Option<&'a [u8]>,
 }
 
@@ -91,6 +96,12 @@ impl Asked {
         }
         self.entries.push_back(Entry { kind: question.kind, lengths });
         fits
+    }
+
+    /// A number for a response that answers no request. None may wait.
+    pub fn skip(&mut self) -> u64 {
+        self.count += 1;
+        self.count - 1
     }
 
     /// The request that the next response answers.

@@ -70,7 +70,7 @@ impl crate::conversation::Fact for Fact {
         About { field: ["http.hostname"; 2], buffer: ["http.host", ""], kind: Kind::Text },
         About { field: ["http.url"; 2], buffer: ["http.uri", ""], kind: Kind::Text },
         both("http.protocol", "http.protocol", Kind::Text),
-        About { field: ["", "http.status"], buffer: ["", "http.stat_code"], kind: Kind::Number },
+        About { field: ["http.status"; 2], buffer: ["", "http.stat_code"], kind: Kind::Number },
         both("http.http_content_type", "http.content_type", Kind::Text),
         both("http.content_encoding", "", Kind::Text),
         About { field: ["http.http_user_agent"; 2], buffer: ["http.user_agent", ""], kind: Kind::Text },

@@ -59,6 +59,8 @@ pub struct Head<'a> {
     pub referer: Option<&'a [u8]>,
     /// Content-Disposition (RFC 6266).
     pub disposition: Option<&'a [u8]>,
+    /// The protocol to switch to.
+    pub upgrade: Option<&'a [u8]>,
     /// Content-Length; the first if there are several.
     pub length: Option<u64>,
     /// Number of lengths that are invalid or differ from the first.
@@ -98,6 +100,7 @@ impl<'a> Head<'a> {
             user_agent: None,
             referer: None,
             disposition: None,
+            upgrade: None,
             length: None,
             bad_lengths: 0,
             chunked: false,
@@ -150,6 +153,7 @@ impl<'a> Head<'a> {
         match name.len() {
             4 if is(b"host") => drop(self.host.get_or_insert(value)),
             7 if is(b"referer") => drop(self.referer.get_or_insert(value)),
+            7 if is(b"upgrade") => drop(self.upgrade.get_or_insert(value)),
             10 if is(b"user-agent") => drop(self.user_agent.get_or_insert(value)),
             12 if is(b"content-type") => drop(self.content_type.get_or_insert(value)),
             14 if is(b"content-length") => value.split(|byte| *byte == b',').for_each(|one| self.length(trim(one))),

@@ -8,16 +8,23 @@ use memchr::memchr_iter;
 /// The first word of a response, and of a request's version.
 const NAME: &[u8] = b"HTTP/";
 
+/// The first line of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartLine<'a> {
+    /// Of a request.
     Request {
+        /// The method.
         method: &'a [u8],
+        /// The target.
         target: &'a [u8],
+        /// The version.
         protocol: &'a [u8],
     },
-    /// `status` is `None` if it cannot be read.
+    /// Of a response.
     Response {
+        /// The version.
         protocol: &'a [u8],
+        /// The status; `None` if it cannot be read.
         status: Option<u16>,
     },
 }

@@ -1,14 +1,16 @@
 //! The state of one direction of a connection.
 
-use super::exit::Exit;
+use super::Fact;
+use super::body::Body;
+use super::shared::Shared;
+use super::socks::Socks;
+use super::start::EmptyLine;
+use crate::conversation::Ear;
+use crate::proxy::Proxy;
 use base::limits::HTTP_SEEK_BYTES;
-use protocols::http::body::Body;
-use protocols::http::socks::Socks;
-use protocols::http::start::EmptyLine;
-use protocols::proxy::Proxy;
 
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct Half {
     pub(super) phase: Phase,
     /// The beginning of a head that spans blocks.
     pub(super) head: Vec<u8>,
@@ -51,9 +53,9 @@ pub(super) enum Phase {
     Gone,
 }
 
-impl Default for Side {
-    fn default() -> Side {
-        Side {
+impl Default for Half {
+    fn default() -> Half {
+        Half {
             phase: Phase::Fresh,
             head: Vec::new(),
             line_whole: false,
@@ -70,35 +72,35 @@ impl Default for Side {
     }
 }
 
-impl Side {
-    pub(super) fn drop_head(&mut self, exit: &mut Exit<'_>) {
-        exit.shared.dismiss_head(std::mem::take(&mut self.head));
+impl Half {
+    pub(super) fn drop_head(&mut self, shared: &mut Shared) {
+        shared.dismiss_head(std::mem::take(&mut self.head));
         self.line_whole = false;
     }
 
     /// Stops reading this side.
-    pub(super) fn gone(&mut self, exit: &mut Exit<'_>) {
-        self.drop_head(exit);
+    pub(super) fn gone(&mut self, shared: &mut Shared) {
+        self.drop_head(shared);
         self.phase = Phase::Gone;
     }
 
     /// The connection becomes a tunnel.
-    pub(super) fn becomes_tunnel(&mut self, exit: &mut Exit<'_>) {
+    pub(super) fn becomes_tunnel(&mut self, shared: &mut Shared) {
         self.tunnel = true;
         if !matches!(self.phase, Phase::Body(_)) {
-            self.gone(exit);
+            self.gone(shared);
         }
     }
 
     /// Skips the rest of the line, as long as the search limit allows.
-    pub(super) fn seek(&mut self, bytes: usize, exit: &mut Exit<'_>) {
+    pub(super) fn seek(&mut self, bytes: usize, shared: &mut Shared, ear: &mut impl Ear<Fact>) {
         if self.confirmed {
-            exit.count("bytes read over in search of a start line", bytes as u64);
+            ear.count("bytes read over in search of a start line", bytes as u64);
             return;
         }
         self.seek_bytes_left = self.seek_bytes_left.saturating_sub(bytes);
         if self.seek_bytes_left == 0 {
-            self.gone(exit);
+            self.gone(shared);
         }
     }
 }

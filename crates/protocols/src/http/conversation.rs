@@ -7,28 +7,24 @@
 //! Tiers: a head inside one block is parsed in place, a head that spans blocks is copied together; `body` reads
 //! bodies.
 
-use super::exit::Exit;
-use super::side::{Phase, Side};
+use super::Fact;
+use super::asked::{Asked, Method, Question};
+use super::body::{self, Body, End, Framing, Source};
+use super::facts::{Notes, tell};
+use super::head::{Head, host_name};
+use super::reading::{Readings, undone};
+use super::shared::Shared;
+use super::side::{Half, Phase};
+use super::socks::Socks;
+use super::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
+use crate::app::App;
+use crate::conversation::{Ear, Fed, How, Id, Side, Wants};
+use crate::proxy::{Proxy, Read};
 use base::limits::HTTP_HEAD_BYTES;
-use filter::prelude::*;
 use memchr::memchr;
-use protocols::conversation::{Ear, Id, Side as Sender};
-use protocols::http::asked::{Asked, Method, Question};
-use protocols::http::body::{Body, End, Framing, Source};
-use protocols::http::facts::{Notes, tell};
-use protocols::http::head::{Head, host_name};
-use protocols::http::reading::{Readings, undone};
-use protocols::http::socks::Socks;
-use protocols::http::start::{EmptyLine, StartLine, is_interim, is_status_line, may_answer, may_begin, start_line};
-use protocols::proxy::{Proxy, Read};
 
 /// Stands for the head that a response of HTTP/0.9 lacks.
-const NO_HEAD: &[u8] = b"HTTP/0.9";
-
-/// Whether the bytes of `next` directly follow those of `block`.
-fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
-    next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
-}
+pub const NO_HEAD: &[u8] = b"HTTP/0.9";
 
 /// Whether these bytes begin with all of a first line, which is no rest of the line that begins with `held`.
 fn begins_anew(held: &[u8], bytes: &[u8]) -> bool {
@@ -44,82 +40,111 @@ fn begins_anew(held: &[u8], bytes: &[u8]) -> bool {
 }
 
 /// Both directions of a connection.
+/// Bytes of a side as they come, and what is known around them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Input<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// When they were captured.
+    pub time: u64,
+    /// Bytes missing before them.
+    pub gap: u32,
+    /// They are the first ones of their stream.
+    pub is_first: bool,
+    /// The stream ends with them.
+    pub is_last: bool,
+    /// The capture lacks the stream's end.
+    pub is_truncated: bool,
+    /// The next input of this side continues right behind this one.
+    pub more_follows: bool,
+}
+
+/// A connection.
 #[derive(Debug, Default)]
-pub struct Session {
-    sides: [Side; 2],
+pub struct Conversation {
+    sides: [Half; 2],
     asked: Asked,
     /// Memory charged for `asked`.
     asked_bytes: usize,
-    /// Where the last call stopped, if before the end of its batch.
+    /// Where the last call stopped, if before the end of its bytes.
     stopped: Option<Place>,
-    /// Offset in the last block at which the connection became a tunnel.
-    tunnel_at: Option<u32>,
+    /// What the connection turns into; `None`: its first bytes show it.
+    turns_into: Option<App>,
 }
 
-const _: () = assert!(size_of::<Session>() <= 512, "there may be a million of them");
+const _: () = assert!(size_of::<Conversation>() <= 512, "there may be a million of them");
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    block: usize,
     offset: usize,
-    /// The block's flags were read.
+    /// What is known around the bytes was read.
     begun: bool,
-    /// The direction was done before the block came.
+    /// The direction was done before the bytes came.
     unwanted: bool,
-    /// Part of the block belonged to a message.
+    /// Part of the bytes belonged to a message.
     used: bool,
-    /// The limit for which part of the block was skipped.
+    /// The limit for which part of the bytes was skipped.
     cut: Option<&'static str>,
 }
 
-impl Session {
-    /// Reads blocks of both directions, in order.
-    pub fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
-        let from = self.stopped.take();
-        let mut blocks = batch.iter().peekable();
-        while let Some((index, block)) = blocks.next() {
-            let mut place = match from {
-                Some(from) if index < from.block => continue,
-                Some(from) if index == from.block => from,
-                _ => Place { block: index, ..Place::default() },
-            };
-            exit.out.place = index;
-            exit.goes_on = blocks.peek().is_some_and(|(_, next)| goes_on(block, next));
-            if exit.is_full() || !self.block(block, &mut place, exit) {
-                self.stopped = Some(place);
-                return Status::More;
-            }
+/// What the parts of a conversation need in a call.
+struct Talk<'a, E> {
+    shared: &'a mut Shared,
+    ear: &'a mut E,
+    wants: Wants,
+    time: u64,
+    more_follows: bool,
+}
+
+impl<'a, E: Ear<Fact>> Talk<'a, E> {
+    fn new(input: &Input<'_>, shared: &'a mut Shared, ear: &'a mut E) -> Talk<'a, E> {
+        let Input { time, more_follows, .. } = *input;
+        Talk { shared, wants: ear.wants(), ear, time, more_follows }
+    }
+
+    fn is_full(&self) -> bool {
+        body::is_full(self.shared, self.ear)
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        self.ear.count(what, times);
+    }
+
+    /// Counts an event that leaves part of a message unread.
+    fn count_unseen(&mut self, what: &'static str) {
+        self.ear.lost(NO_MESSAGE, what);
+    }
+}
+
+/// Stands for the message where none is known.
+const NO_MESSAGE: Id = Id { exchange: 0, side: Side::Client };
+
+impl Conversation {
+    /// Reads bytes of a side. After [`Fed::Full`] the caller calls again with the same input.
+    pub fn feed(&mut self, side: Side, input: &Input<'_>, shared: &mut Shared, ear: &mut impl Ear<Fact>) -> Fed {
+        let (side, mut place) = (side.index(), self.stopped.take().unwrap_or_default());
+        let talk = &mut Talk::new(input, shared, ear);
+        if talk.is_full() || !self.read(side, input, &mut place, talk) {
+            self.stopped = Some(place);
+            return Fed::Full { used: place.offset };
         }
-        Status::Done
+        self.ends(side, input, &place, talk)
     }
 
-    /// The offset in the last block from which the connection is a tunnel; `None` if it is not.
-    pub fn take_tunnel(&mut self) -> Option<u32> {
-        self.tunnel_at.take()
+    /// A side ends with the connection, at this time.
+    pub fn end(&mut self, side: Side, time: u64, shared: &mut Shared, ear: &mut impl Ear<Fact>) {
+        self.stream_ends(side.index(), false, &mut Talk::new(&Input { time, ..Input::default() }, shared, ear));
+        self.asked = self.asked.emptied();
+        shared.give_back(std::mem::take(&mut self.asked_bytes));
     }
 
-    /// The connection ended.
-    pub fn close(mut self, class: Class, exit: &mut Exit<'_>) {
-        for direction in [0, 1] {
-            let class = Class::of_stream(class.connection(), direction);
-            self.stream_ends(class, &exit.out.nothing(class), false, exit);
-        }
-        self.asked.forget();
-        exit.shared.give_back(self.asked_bytes);
-    }
-
-    /// Reads one block; `false` if part of it is left.
-    fn block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) -> bool {
-        let class = block.class;
-        let side = usize::from(class.direction());
-        exit.out.block = *block;
+    /// Reads the bytes; `false` if part of it is left.
+    fn read(&mut self, side: usize, input: &Input<'_>, place: &mut Place, exit: &mut Talk<'_, impl Ear<Fact>>) -> bool {
         if !place.begun {
             place.begun = true;
-            self.begin_block(block, place, exit);
-            exit.out.block = *block;
+            self.begin_input(side, input, place, exit);
         }
-        let rings = exit.out.rings;
-        let bytes = rings.bytes(block);
+        let bytes = input.bytes;
         loop {
             let offset = place.offset;
             if let Phase::Body(body) = &mut self.sides[side].phase
@@ -131,21 +156,18 @@ impl Session {
             }
             let this = &mut self.sides[side];
             match &mut this.phase {
-                Phase::Gone => {
-                    self.tunnel_at = this.tunnel.then_some(offset as u32);
-                    break;
-                }
+                Phase::Gone => break,
                 _ if exit.is_full() => return false,
                 Phase::Body(body)
-                    if body.is_pending() || offset >= bytes.len() && !exit.goes_on && body.has_gathered() =>
+                    if body.is_pending() || offset >= bytes.len() && !exit.more_follows && body.has_gathered() =>
                 {
-                    body.fetch(exit.shared, &mut exit.out);
+                    body.fetch(exit.shared, exit.ear);
                     place.cut = place.cut.or(body.cut());
                 }
                 Phase::Body(body) if !body.in_doubt && !this.head.is_empty() => self.give_held(side, exit),
                 _ if offset >= bytes.len() => break,
                 Phase::Body(body) if body.in_doubt => {
-                    place.offset += self.begin_doubtful_body(block, &bytes[offset..], exit);
+                    place.offset += self.begin_doubtful_body(side, &bytes[offset..], exit);
                     place.used = true;
                 }
                 Phase::Fresh => place.offset += self.begin(side, &bytes[offset..]),
@@ -155,7 +177,7 @@ impl Session {
                         place.offset += used;
                         this.phase = Phase::Start;
                     }
-                    Read::No => this.gone(exit),
+                    Read::No => this.gone(exit.shared),
                 },
                 Phase::Proxy(proxy) => match proxy.read(&bytes[offset..]) {
                     Read::More => place.offset = bytes.len(),
@@ -163,16 +185,16 @@ impl Session {
                         place.offset += used;
                         this.phase = Phase::Fresh;
                     }
-                    Read::No => this.gone(exit),
+                    Read::No => this.gone(exit.shared),
                 },
                 Phase::Body(body) => {
                     let end = if body.first_line { memchr(b'\n', &bytes[offset..]) } else { None };
                     let most = end.map_or(bytes.len(), |end| offset + end + 1);
                     place.offset = body.take(
-                        Source { bytes: &bytes[..most], kept: None, more_follows: exit.goes_on },
+                        Source { bytes: &bytes[..most], kept: None, more_follows: exit.more_follows },
                         offset,
                         exit.shared,
-                        &mut exit.out,
+                        exit.ear,
                     );
                     if end.is_some() && place.offset == most {
                         (body.first_line, body.in_doubt) = (false, true);
@@ -187,93 +209,91 @@ impl Session {
                         this.phase = Phase::Start;
                     }
                     place.offset += len;
-                    this.seek(len, exit);
+                    this.seek(len, exit.shared, exit.ear);
                 }
                 Phase::Start => {
                     let before = self.sides[side].confirmed;
-                    place.offset += self.start(block, &bytes[offset..], exit);
+                    place.offset += self.start(side, &bytes[offset..], exit);
                     let this = &self.sides[side];
                     place.used |= !this.head.is_empty() || this.confirmed && (!before || place.offset > offset);
                 }
             }
         }
-        self.end_block(block, place, exit);
         true
     }
 
-    fn begin_block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) {
-        let side = usize::from(block.class.direction());
-        if block.has(Flags::FIRST) && self.sides[side].begun {
-            self.stream_ends(block.class, &block.part(0, 0), false, exit);
-            self.sides[side] = Side::default();
+    fn begin_input(&mut self, side: usize, input: &Input<'_>, place: &mut Place, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        if input.is_first && self.sides[side].begun {
+            self.stream_ends(side, false, exit);
+            self.sides[side] = Half::default();
         }
         let this = &mut self.sides[side];
         // The session was closed for silence, so the stream continues in the middle of something.
-        if !this.begun && !block.has(Flags::FIRST) {
+        if !this.begun && !input.is_first {
             (this.lost, this.phase) = (true, Phase::Start);
         }
         this.begun = true;
         place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
-        if block.gap() > 0 {
-            place.used |= self.miss(block, block.gap(), exit);
+        if input.gap > 0 {
+            place.used |= self.miss(side, input.gap, exit);
         }
         if self.sides[side].lost {
-            self.seek_anew(block, exit);
+            self.seek_anew(side, input.bytes, exit);
         }
     }
 
     /// The start of a segment is a place where a message may begin, whatever was read before it.
-    fn seek_anew(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
-        let this = &mut self.sides[usize::from(block.class.direction())];
+    fn seek_anew(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) {
+        let this = &mut self.sides[side];
         match this.phase {
-            Phase::Skip if block.len > 0 => this.phase = Phase::Start,
-            Phase::Start if !this.line_whole && begins_anew(&this.head, exit.out.rings.bytes(block)) => {
+            Phase::Skip if !bytes.is_empty() => this.phase = Phase::Start,
+            Phase::Start if !this.line_whole && begins_anew(&this.head, bytes) => {
                 let len = this.head.len();
-                this.drop_head(exit);
-                this.seek(len, exit);
+                this.drop_head(exit.shared);
+                this.seek(len, exit.shared, exit.ear);
             }
             _ => {}
         }
     }
 
-    fn end_block(&mut self, block: &Descriptor, place: &Place, exit: &mut Exit<'_>) {
-        let side = &self.sides[usize::from(block.class.direction())];
-        let gone = matches!(side.phase, Phase::Gone);
-        if place.unwanted || gone && !place.used {
-            exit.out.reject_block();
-        } else if let Some(limit) = place.cut {
-            exit.out.drop_block(limit);
-        } else if block.len > 0 && !place.used {
-            if side.confirmed { exit.out.drop_block("no start line found") } else { exit.out.reject_block() }
+    /// Says whose the bytes were.
+    fn ends(&mut self, side: usize, input: &Input<'_>, place: &Place, exit: &mut Talk<'_, impl Ear<Fact>>) -> Fed {
+        let this = &self.sides[side];
+        let is_gone = matches!(this.phase, Phase::Gone);
+        let fed = match place.cut {
+            _ if is_gone && this.tunnel => Fed::HandsOn { used: place.offset, to: self.turns_into },
+            _ if place.unwanted || is_gone && !place.used => Fed::NotMine,
+            Some(why) => Fed::LeftOut { why },
+            None if input.bytes.is_empty() || place.used => Fed::Mine,
+            None if this.confirmed => Fed::LeftOut { why: "no start line found" },
+            None => Fed::NotMine,
+        };
+        if input.is_last {
+            self.stream_ends(side, !input.is_truncated, exit);
         }
-        if block.has(Flags::LAST) {
-            self.stream_ends(block.class, &block.part(block.len, 0), !block.has(Flags::TRUNCATED), exit);
-        }
+        fed
     }
 
-    /// A direction ended. `seen`: its end was in the capture. `at` is an empty block of the direction.
-    fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
-        let side = usize::from(class.direction());
-        exit.out.block = *at;
-        self.end_first_line(side, at, exit);
+    /// A direction ended. `seen`: its end was in the capture.
+    fn stream_ends(&mut self, side: usize, seen: bool, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        self.end_first_line(side, exit);
         self.end_doubt(side, exit);
         if let Phase::Body(body) = &mut self.sides[side].phase {
             body.stream_ends(seen);
-            body.finish(exit.shared, &mut exit.out);
+            body.finish(exit.shared, exit.ear);
         }
-        self.cut_head(class, exit);
-        self.sides[side].gone(exit);
+        self.cut_head(side, exit);
+        self.sides[side].gone(exit.shared);
     }
 
     /// Bytes are missing; returns whether they belong to a body for certain.
-    fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
-        let side = usize::from(block.class.direction());
-        self.end_first_line(side, &block.part(0, 0), exit);
+    fn miss(&mut self, side: usize, bytes: u32, exit: &mut Talk<'_, impl Ear<Fact>>) -> bool {
+        self.end_first_line(side, exit);
         self.end_doubt(side, exit);
         let in_body = match &mut self.sides[side].phase {
             Phase::Gone => return false,
             Phase::Body(body) => {
-                let behind = body.miss(bytes, exit.shared, &mut exit.out);
+                let behind = body.miss(bytes, exit.shared, exit.ear);
                 if behind == 0 {
                     return true;
                 }
@@ -289,7 +309,7 @@ impl Session {
         if side == 0 {
             self.asked.forget();
         }
-        self.cut_head(block.class, exit);
+        self.cut_head(side, exit);
         self.settle(exit);
         let this = &mut self.sides[side];
         // The next byte may begin a message, like the first byte of any line.
@@ -297,22 +317,22 @@ impl Session {
         in_body
     }
 
-    fn finish_body(&mut self, side: usize, exit: &mut Exit<'_>) {
+    fn finish_body(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
         let this = &mut self.sides[side];
         let Phase::Body(mut body) = std::mem::replace(&mut this.phase, Phase::Start) else { return };
         if body.end == End::Broken {
             (this.lost, this.phase) = (true, Phase::Skip);
         }
-        body.finish(exit.shared, &mut exit.out);
+        body.finish(exit.shared, exit.ear);
         if this.tunnel {
-            this.gone(exit);
+            this.gone(exit.shared);
         }
     }
 
     /// Reads the first bytes of a body that may be the next response. Its line is copied until that is clear. Returns
     /// the bytes read.
-    fn begin_doubtful_body(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
-        let this = &mut self.sides[usize::from(block.class.direction())];
+    fn begin_doubtful_body(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) -> usize {
+        let this = &mut self.sides[side];
         let Phase::Body(body) = &mut this.phase else { return 0 };
         match is_status_line(this.head.len(), bytes) {
             Some(is_response) => {
@@ -324,7 +344,7 @@ impl Session {
             }
             None if exit.shared.charge(bytes.len()) => {
                 if this.head.is_empty() {
-                    (this.head, this.head_time) = (exit.shared.head_buffer(), block.time);
+                    (this.head, this.head_time) = (exit.shared.head_buffer(), exit.time);
                 }
                 this.head.extend_from_slice(bytes);
                 bytes.len()
@@ -337,23 +357,23 @@ impl Session {
     }
 
     /// Gives copied bytes that turned out to be body.
-    fn give_held(&mut self, side: usize, exit: &mut Exit<'_>) {
+    fn give_held(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
         let this = &mut self.sides[side];
         let Phase::Body(body) = &mut this.phase else { return };
-        let held = Source { bytes: &this.head, kept: Some(exit.out.block.time), more_follows: exit.goes_on };
-        let used = body.take(held, 0, exit.shared, &mut exit.out);
+        let held = Source { bytes: &this.head, kept: Some(exit.time), more_follows: exit.more_follows };
+        let used = body.take(held, 0, exit.shared, exit.ear);
         this.head.drain(..used);
         exit.shared.give_back(used);
     }
 
     /// No more bytes can show whether the current body is the next response: treat it as a body.
-    fn end_doubt(&mut self, side: usize, exit: &mut Exit<'_>) {
+    fn end_doubt(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
         if let Phase::Body(body) = &mut self.sides[side].phase
             && std::mem::take(&mut body.in_doubt)
             && !self.sides[side].head.is_empty()
         {
             self.give_held(side, exit);
-            self.sides[side].drop_head(exit);
+            self.sides[side].drop_head(exit.shared);
         }
     }
 
@@ -372,10 +392,9 @@ impl Session {
     }
 
     /// Reads a head or the beginning of one; returns how many bytes were used.
-    fn start(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
-        let side = usize::from(block.class.direction());
+    fn start(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) -> usize {
         if !self.sides[side].head.is_empty() {
-            return self.continue_head_copy(block, bytes, exit);
+            return self.continue_head_copy(side, bytes, exit);
         }
         // RFC 9112 section 2.2 for line breaks; other white space only in a connection known to be HTTP.
         let known = self.sides.iter().any(|side| side.confirmed);
@@ -385,22 +404,22 @@ impl Session {
         }
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES)];
         // Rules know which side answers.
-        let fits = if exit.out.rules.raw_heads && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
+        let fits = if exit.wants.at_once && side == 1 { may_answer(bytes) } else { may_begin(bytes) };
         let line = memchr(b'\n', bytes);
         if self.may_lack_head(side) && !may_answer(bytes) {
-            if exit.out.rules.raw_heads {
-                self.message(NO_HEAD, block.time, block.class, true, exit);
+            if exit.wants.at_once {
+                self.message(NO_HEAD, exit.time, side, true, exit);
                 return 0;
             }
-            self.sides[side].head_time = block.time;
-            return self.hold_first_line(block, bytes, exit);
+            self.sides[side].head_time = exit.time;
+            return self.hold_first_line(side, bytes, exit);
         }
         if !fits {
-            self.no_start(block.class, exit);
+            self.no_start(side, exit);
             return 0;
         }
         if line.map_or(bytes.len() == HTTP_HEAD_BYTES, |end| start_line(&bytes[..end]).is_none()) {
-            self.no_start(block.class, exit);
+            self.no_start(side, exit);
             return 0;
         }
         let this = &mut self.sides[side];
@@ -408,12 +427,12 @@ impl Session {
         if line.is_some()
             && let Some(end) = this.empty_line.find(bytes)
         {
-            self.message(&bytes[..end], block.time, block.class, true, exit);
+            self.message(&bytes[..end], exit.time, side, true, exit);
             return end;
         }
-        (this.line_whole, this.head_time) = (line.is_some(), block.time);
-        if self.append_head_copy(block.class, bytes, exit) {
-            self.bound_head(block.class, exit);
+        (this.line_whole, this.head_time) = (line.is_some(), exit.time);
+        if self.append_head_copy(side, bytes, exit) {
+            self.bound_head(side, exit);
         }
         bytes.len()
     }
@@ -426,15 +445,14 @@ impl Session {
 
     /// Copies a line that no response begins with, and the bytes behind it that show whether a response begins there.
     /// Returns the bytes read. Rules do not wait, because what they wait for has passed.
-    fn hold_first_line(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
-        let side = usize::from(block.class.direction());
+    fn hold_first_line(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) -> usize {
         let this = &self.sides[side];
         let room = HTTP_HEAD_BYTES - this.head.len();
         let bytes = match memchr(b'\n', &this.head) {
             Some(_) => &bytes[..1],
             None => &bytes[..memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1).min(room)],
         };
-        if !self.append_head_copy(block.class, bytes, exit) {
+        if !self.append_head_copy(side, bytes, exit) {
             return bytes.len();
         }
         let head = &mut self.sides[side].head;
@@ -446,48 +464,47 @@ impl Session {
                 exit.shared.give_back(line);
                 exit.count("places where a start line should be", 1);
             }
-            Some(Some(false)) => self.begin_without_head(block.class, exit),
-            Some(None) | None if head.len() >= HTTP_HEAD_BYTES => self.begin_without_head(block.class, exit),
+            Some(Some(false)) => self.begin_without_head(side, exit),
+            Some(None) | None if head.len() >= HTTP_HEAD_BYTES => self.begin_without_head(side, exit),
             Some(None) | None => {}
         }
         bytes.len()
     }
 
     /// No more bytes can show whether a response begins: those at hand are one of HTTP/0.9.
-    fn end_first_line(&mut self, side: usize, at: &Descriptor, exit: &mut Exit<'_>) {
+    fn end_first_line(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
         let this = &self.sides[side];
         let begins = !this.head.is_empty() && matches!(this.phase, Phase::Start) && start_line(&this.head).is_none();
         if begins && self.may_lack_head(side) {
-            self.begin_without_head(at.class, exit);
+            self.begin_without_head(side, exit);
             self.give_held(side, exit);
-            self.sides[side].drop_head(exit);
+            self.sides[side].drop_head(exit.shared);
         }
     }
 
     /// Begins a response of HTTP/0.9 whose first bytes are in `head`.
-    fn begin_without_head(&mut self, class: Class, exit: &mut Exit<'_>) {
-        let this = &mut self.sides[usize::from(class.direction())];
+    fn begin_without_head(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        let this = &mut self.sides[side];
         let (held, time) = (std::mem::take(&mut this.head), this.head_time);
-        self.message(NO_HEAD, time, class, true, exit);
-        self.sides[usize::from(class.direction())].head = held;
+        self.message(NO_HEAD, time, side, true, exit);
+        self.sides[side].head = held;
     }
 
     /// Adds bytes to the head in `head`; returns how many were used.
-    fn continue_head_copy(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
-        let side = usize::from(block.class.direction());
+    fn continue_head_copy(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) -> usize {
         if self.may_lack_head(side) && !may_answer(&self.sides[side].head) {
-            return self.hold_first_line(block, bytes, exit);
+            return self.hold_first_line(side, bytes, exit);
         }
         let this = &mut self.sides[side];
         let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES - this.head.len())];
         let end = if this.line_whole { this.empty_line.find(bytes) } else { memchr(b'\n', bytes).map(|end| end + 1) };
         let bytes = &bytes[..end.unwrap_or(bytes.len())];
-        if !self.append_head_copy(block.class, bytes, exit) {
+        if !self.append_head_copy(side, bytes, exit) {
             return bytes.len();
         }
         if self.may_lack_head(side) && !may_answer(&self.sides[side].head) {
-            if exit.out.rules.raw_heads {
-                self.begin_without_head(block.class, exit);
+            if exit.wants.at_once {
+                self.begin_without_head(side, exit);
             }
             return bytes.len();
         }
@@ -495,35 +512,35 @@ impl Session {
         let fits = if end.is_some() { start_line(&this.head).is_some() } else { may_begin(&this.head) };
         if !this.line_whole && !fits {
             let len = this.head.len();
-            this.drop_head(exit);
-            self.no_start(block.class, exit);
+            this.drop_head(exit.shared);
+            self.no_start(side, exit);
             let this = &mut self.sides[side];
             if end.is_some() && matches!(this.phase, Phase::Skip) {
                 this.phase = Phase::Start;
-                this.seek(len, exit);
+                this.seek(len, exit.shared, exit.ear);
             }
         } else if this.line_whole && end.is_some() {
             let (head, time) = (std::mem::take(&mut this.head), this.head_time);
             this.line_whole = false;
-            self.message(&head, time, block.class, true, exit);
+            self.message(&head, time, side, true, exit);
             exit.shared.dismiss_head(head);
         } else {
             if end.is_some() {
                 (this.line_whole, this.empty_line) = (true, EmptyLine::START);
             }
-            self.bound_head(block.class, exit);
+            self.bound_head(side, exit);
         }
         bytes.len()
     }
 
     /// Appends a copy of `bytes` to `head`; `false` if memory is short.
-    fn append_head_copy(&mut self, class: Class, bytes: &[u8], exit: &mut Exit<'_>) -> bool {
+    fn append_head_copy(&mut self, side: usize, bytes: &[u8], exit: &mut Talk<'_, impl Ear<Fact>>) -> bool {
         if !exit.shared.charge(bytes.len()) {
             exit.count_unseen("heads not read for want of memory");
-            self.give_up_head(class, exit);
+            self.give_up_head(side, exit);
             return false;
         }
-        let head = &mut self.sides[usize::from(class.direction())].head;
+        let head = &mut self.sides[side].head;
         if head.is_empty() {
             *head = exit.shared.head_buffer();
         }
@@ -531,74 +548,77 @@ impl Session {
         true
     }
 
-    fn bound_head(&mut self, class: Class, exit: &mut Exit<'_>) {
-        let this = &mut self.sides[usize::from(class.direction())];
+    fn bound_head(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        let this = &mut self.sides[side];
         if this.head.len() < HTTP_HEAD_BYTES {
             return;
         }
         if this.line_whole {
             exit.count_unseen("heads too long");
-            self.give_up_head(class, exit);
+            self.give_up_head(side, exit);
         } else {
             // It may be a start line, and is not read.
-            exit.out.rules.unseen = true;
-            this.drop_head(exit);
-            self.no_start(class, exit);
+            exit.ear.lost(NO_MESSAGE, "first lines too long");
+            this.drop_head(exit.shared);
+            self.no_start(side, exit);
         }
     }
 
     /// Skips the rest of a head.
-    fn give_up_head(&mut self, class: Class, exit: &mut Exit<'_>) {
-        self.cut_head(class, exit);
-        let this = &mut self.sides[usize::from(class.direction())];
+    fn give_up_head(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        self.cut_head(side, exit);
+        let this = &mut self.sides[side];
         (this.confirmed, this.lost, this.phase) = (true, true, Phase::Skip);
     }
 
     /// Gives what is known of a message whose head is incomplete.
-    fn cut_head(&mut self, class: Class, exit: &mut Exit<'_>) {
-        let this = &mut self.sides[usize::from(class.direction())];
+    fn cut_head(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
+        let this = &mut self.sides[side];
         if this.head.is_empty() {
             return;
         }
         let (head, time) = (std::mem::take(&mut this.head), this.head_time);
-        // Rules have no buffer for part of a first line.
-        let is_read = std::mem::take(&mut this.line_whole) || !exit.out.rules.raw_heads;
-        if is_read && self.message(&head, time, class, false, exit) {
+        this.line_whole = false;
+        if self.message(&head, time, side, false, exit) {
             exit.count("heads cut", 1);
         }
         exit.shared.dismiss_head(head);
     }
 
     /// The next bytes are not a start line. Decides whether to search for one.
-    fn no_start(&mut self, class: Class, exit: &mut Exit<'_>) {
-        let side = usize::from(class.direction());
+    fn no_start(&mut self, side: usize, exit: &mut Talk<'_, impl Ear<Fact>>) {
         let [this, peer] = match &mut self.sides {
             [client, server] if side == 0 => [client, server],
             [client, server] => [server, client],
         };
-        let midstream = || exit.out.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if this.after_connect {
             // The response was not seen, but these bytes show that it opened a tunnel.
-            this.gone(exit);
-        } else if this.confirmed || this.lost || peer.confirmed || midstream() {
+            this.gone(exit.shared);
+        } else if this.confirmed || this.lost || peer.confirmed || exit.ear.is_midstream() {
             if this.confirmed && !this.lost {
                 exit.count_unseen("places where a start line should be");
             }
             (this.lost, this.phase) = (true, Phase::Skip);
         } else {
-            this.gone(exit);
+            this.gone(exit.shared);
         }
     }
 
     /// Gives the record of a head, whole or incomplete, and begins its body. `false`: it is none.
-    fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) -> bool {
-        let read = if whole || exit.out.rules.raw_heads {
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        time: u64,
+        side: usize,
+        whole: bool,
+        exit: &mut Talk<'_, impl Ear<Fact>>,
+    ) -> bool {
+        let read = if whole {
             Head::parse(bytes).map(|head| (head, None))
         } else {
             Head::parse_cut(bytes).map(|(head, cut)| (head, Some(cut)))
         };
         let Some((head, cut)) = read else { return false };
-        let side = usize::from(class.direction());
         if head.bad_lengths > 0 {
             exit.count("lengths that contradict each other or are none", u64::from(head.bad_lengths));
         }
@@ -607,7 +627,9 @@ impl Session {
             self.asked.forget_but_newest();
         }
         let (mut doubted, mut has_odd_body) = (false, false);
+        let turns_into = turns_into(&head);
         let unseen = is_response && self.asked.front().is_none();
+        let unasked = if unseen { self.asked.skip() } else { 0 };
         let (framing, question, tunnel) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
@@ -633,35 +655,32 @@ impl Session {
                 // Some clients take the bytes behind it for a body; rules look at them, unless they are the next response. The
                 // length in a 304 is that of the body which the server did not send (RFC 9110, 15.4.5).
                 has_odd_body = bodyless && (status != Some(304) || head.chunked);
-                doubted = bodyless && exit.out.rules.raw_heads && (head.chunked || head.length.is_some());
+                doubted = bodyless && exit.wants.readings && (head.chunked || head.length.is_some());
                 let none = tunnel || question.kind == Method::Head || bodyless && !doubted;
                 (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
             }
         };
-        let flags = match framing {
-            _ if !whole => Flags::LAST.with(Flags::TRUNCATED),
-            Framing::None => Flags::LAST,
-            _ => Flags::NONE,
-        };
-        let id = Id { exchange: question.number.unwrap_or_default(), side: Sender::to_server(side == 0) };
-        let now = std::mem::replace(&mut exit.out.block.time, time);
-        if exit.out.rules.raw_heads {
-            exit.out.push_head(bytes, question.number, flags);
-        } else {
-            let notes = Notes { ambiguous: &head.ambiguous(has_odd_body), cut };
-            exit.out.begin(id);
-            tell(id, &head, notes, question, &mut exit.out);
-            exit.out.push_row(flags);
+        let id = Id { exchange: question.number.unwrap_or(unasked), side: Side::to_server(side == 0) };
+        if question.number.is_none() {
+            exit.ear.odd(id, "http.unable_to_match_response_to_request");
         }
-        exit.out.block.time = now;
+        exit.ear.since(id, time);
+        exit.ear.begin(id);
+        exit.ear.head(id, bytes);
+        tell(id, &head, Notes { ambiguous: &head.ambiguous(has_odd_body), cut }, question, exit.ear);
+        match framing {
+            _ if !whole => exit.ear.bare(id, How::Cut),
+            Framing::None => exit.ear.bare(id, How::Complete),
+            _ => exit.ear.head_done(id),
+        }
         // A whole head ends in a line end, and so is never equal to this.
         let is_old = whole && bytes == NO_HEAD;
         let is_interim = matches!(head.start, StartLine::Response { status: Some(status), .. } if is_interim(status));
         let is_connect = question.kind == Method::Connect;
         // Only for rules.
-        let mut readings = (exit.out.rules.raw_heads && whole).then(|| Readings::of(&head, bytes, framing));
+        let mut readings = (exit.wants.readings && whole).then(|| Readings::of(&head, bytes, framing));
         if let Some(readings) = &mut readings {
-            readings.take_head(bytes, id, exit.shared, &mut exit.out);
+            readings.take_head(bytes, id, exit.shared, exit.ear);
         }
         let phase = match framing {
             _ if !whole => Phase::Start,
@@ -670,9 +689,9 @@ impl Session {
                 Phase::Start
             }
             framing => {
-                let mut body = Body::new(id, framing, &head, exit.shared, &mut exit.out);
+                let mut body = Body::new(id, framing, &head, exit.shared, exit.ear);
                 body.in_doubt = unseen || doubted;
-                body.first_line = is_old && exit.out.rules.raw_heads;
+                body.first_line = is_old && exit.wants.at_once;
                 if let Some(mut readings) = readings {
                     if is_interim {
                         readings.add(framing, &undone(&head.transfer, &head.content));
@@ -692,7 +711,8 @@ impl Session {
         this.after_connect = is_connect && matches!(head.start, StartLine::Request { .. });
         if tunnel {
             exit.count("connections that became tunnels", 1);
-            self.sides.iter_mut().for_each(|side| side.becomes_tunnel(exit));
+            self.turns_into = turns_into;
+            self.sides.iter_mut().for_each(|side| side.becomes_tunnel(exit.shared));
             self.asked.forget();
             self.settle(exit);
         }
@@ -700,7 +720,7 @@ impl Session {
     }
 
     /// Charges or gives back what the queue of requests grew or shrank by.
-    fn settle(&mut self, exit: &mut Exit<'_>) {
+    fn settle(&mut self, exit: &mut Talk<'_, impl Ear<Fact>>) {
         let bytes = self.asked.bytes();
         if bytes <= self.asked_bytes {
             exit.shared.give_back(self.asked_bytes - bytes);
@@ -713,4 +733,15 @@ impl Session {
         }
         self.asked_bytes = bytes;
     }
+}
+
+/// What the connection turns into behind this head (RFC 9110, 7.8). The tunnel of a CONNECT shows it by its first bytes.
+fn turns_into(head: &Head<'_>) -> Option<App> {
+    let StartLine::Response { status: Some(101), .. } = head.start else { return None };
+    let is = |word: &[u8]| head.upgrade.is_some_and(|value| value.eq_ignore_ascii_case(word));
+    Some(match () {
+        () if is(b"websocket") => App::WebSocket,
+        () if is(b"h2c") => App::Http2,
+        () => App::Unknown,
+    })
 }
