@@ -67,6 +67,7 @@ filter::filters! {
     save,
     send,
     sequence,
+    smb,
     smtp,
     sort,
     sourceport,

@@ -3,7 +3,7 @@
 //! what is below.
 //!
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. SSH, SMTP, FTP,
-//!   SIP, QUIC, HTTP/1 and HTTP/2 are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
+//!   SIP, SMB, QUIC, HTTP/1 and HTTP/2 are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
 //!   grammars, and filters and rules read them themselves.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
 //!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by their

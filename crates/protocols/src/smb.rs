@@ -1,7 +1,61 @@
 //! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and the bodies that name shares,
 //! pipes and files or carry their data. Session messages and encrypted or compressed ones are not read.
 
+mod conversation;
+mod names;
+
+pub use conversation::{ASKED, Conversation, Hears, KEPT, KEPT_BYTES, UNSEEN};
+
+use crate::conversation::{About, Kind};
 use crate::fit::Fit;
+use std::ops::Range;
+
+/// A fact about a command, or about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The version of the protocol, 1 or 2.
+    Version,
+    /// The command's name.
+    Command,
+    /// The version that the server chose.
+    Dialect,
+    /// The name of the result,
+    Status,
+    /// and its number.
+    StatusCode,
+    /// The numbers of session
+    Session,
+    /// and share.
+    Tree,
+    /// The share to connect to.
+    Share,
+    /// The share, if it has pipes.
+    Pipe,
+    /// The file to open.
+    Name,
+    /// The file that is written or read.
+    File,
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About { field: [""; 2], buffer: [""; 2], kind: Kind::Number },
+        About { field: ["smb.command", ""], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["", "smb.dialect"], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["", "smb.status"], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["", "smb.status_code"], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["smb.session_id", ""], buffer: [""; 2], kind: Kind::Number },
+        About { field: ["smb.tree_id", ""], buffer: [""; 2], kind: Kind::Number },
+        About { field: ["smb.share", ""], buffer: ["smb.share", ""], kind: Kind::Text },
+        About { field: ["smb.named_pipe", ""], buffer: ["smb.named_pipe", ""], kind: Kind::Text },
+        About { field: ["smb.filename", ""], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["smb.filename"; 2], buffer: [""; 2], kind: Kind::Text },
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
 
 /// The prefix of each message on a connection (RFC 1002, 4.3): its type and length.
 pub const PREFIX_BYTES: usize = 4;
@@ -28,6 +82,8 @@ pub struct Header {
     pub is_response: bool,
     /// The share's number.
     pub tree: u32,
+    /// The session's number.
+    pub session: u64,
     /// The number of a request, which its response repeats.
     pub message: u64,
     /// Texts are UTF-16.
@@ -42,7 +98,7 @@ pub const PENDING: u32 = 0x0000_0103;
 /// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// The client's versions, or the server's choice.
+    /// The client's versions.
     Negotiate,
     /// The client connects to a share.
     TreeConnect {
@@ -97,6 +153,11 @@ pub enum Body<'a> {
         /// The file.
         file: File,
     },
+    /// The server chose a version.
+    Negotiated {
+        /// Its number in version 2; `None`: version 1.
+        dialect: Option<u16>,
+    },
     /// Another message.
     Other,
     /// The message is shorter than its fields say.
@@ -140,6 +201,7 @@ impl Header {
                     status: long(header, 5)?,
                     is_response: header[9] & 0x80 != 0,
                     tree: u32::from(short(header, 24)?),
+                    session: u64::from(short(header, 28)?),
                     message: u64::from(short(header, 30)?) | u64::from(short(header, 26)?) << 16,
                     is_unicode: short(header, 10)? & 0x8000 != 0,
                     next: 0,
@@ -153,6 +215,7 @@ impl Header {
                     status: long(header, 8)?,
                     is_response: header[16] & 1 != 0,
                     tree: long(header, 36)?,
+                    session: wide(header, 40)?,
                     message: wide(header, 24)?,
                     is_unicode: true,
                     next: long(header, 20)? as usize,
@@ -197,11 +260,34 @@ impl Header {
         false
     }
 
+    /// The start of a message that may have bytes of a file: with it, [`transfer`](Self::transfer) finds them.
+    pub fn transfer_bytes(&self) -> Option<usize> {
+        match (self.version, self.command, self.is_response) {
+            (2, 9, false) => Some(HEADER_2 + 48),
+            (2, 8, true) => Some(HEADER_2 + 16),
+            (1, 0x2f, false) => Some(HEADER_1 + 1 + 28),
+            (1, 0x2e, true) => Some(HEADER_1 + 1 + 24),
+            _ => None,
+        }
+    }
+
+    /// Where a message that is not chained has bytes of a file; `start` has [`transfer_bytes`](Self::transfer_bytes).
+    pub fn transfer(&self, start: &[u8]) -> Option<Transfer> {
+        self.transfer_bytes()?;
+        if self.version == 2 {
+            let failed = self.is_response && (self.status & 0xc000_0000 == 0xc000_0000 || self.status == PENDING);
+            return transfer_2(self.command, start.get(HEADER_2..)?).filter(|_| !failed);
+        }
+        let words = part(start, HEADER_1 + 1, 2 * usize::from(*start.get(HEADER_1)?))?;
+        transfer_1(self.command as u8, words).filter(|_| words[0] == 0xff)
+    }
+
     /// A command of version 1: its words, and where its bytes begin.
     fn body_1<'a>(&self, command: u8, message: &'a [u8], words: &'a [u8], bytes_at: usize) -> Option<Body<'a>> {
         let file = |at: usize| short(words, at).map(file_of_number);
         Some(match (command, self.is_response) {
-            (0x72, _) => Body::Negotiate,
+            (0x72, false) => Body::Negotiate,
+            (0x72, true) => Body::Negotiated { dialect: None },
             (0x75, false) => {
                 let mut at = bytes_at + usize::from(short(words, 6)?);
                 at += usize::from(self.is_unicode) & at & 1;
@@ -213,20 +299,12 @@ impl Header {
                 Body::Create { name: self.text(part(message, at, usize::from(short(words, 5)?))?) }
             }
             (0xa2, true) => Body::Created { file: file(5)? },
-            (0x2f, false) => {
-                let offset = u64::from(long(words, 6)?) | u64::from(long(words, 24).unwrap_or(0)) << 32;
-                let length = usize::from(short(words, 20)?) | usize::from(short(words, 18)?) << 16;
-                let data = part(message, usize::from(short(words, 22)?), length)?;
-                Body::Write { file: file(4)?, offset, data }
-            }
+            (0x2f, false) => write(message, transfer_1(command, words)?)?,
             (0x2e, false) => {
                 let offset = u64::from(long(words, 6)?) | u64::from(long(words, 20).unwrap_or(0)) << 32;
                 Body::Read { file: file(4)?, offset }
             }
-            (0x2e, true) => {
-                let length = usize::from(short(words, 10)?) | usize::from(short(words, 14)?) << 16;
-                Body::Data { data: part(message, usize::from(short(words, 12)?), length)? }
-            }
+            (0x2e, true) => Body::Data { data: transfer_1(command, words)?.of(message)? },
             // Only transactions with a pipe have two words of their own: the first is the operation.
             (0x25, false) if words.get(26) == Some(&2) && short(words, 28) == Some(0x26) => {
                 let data = part(message, usize::from(short(words, 24)?), usize::from(short(words, 22)?))?;
@@ -255,7 +333,8 @@ impl Header {
         let data = |at: usize, length: usize| part(message, at, length);
         let failed = self.is_response && self.status & 0xc000_0000 == 0xc000_0000;
         Some(match (self.command, self.is_response) {
-            (0, _) => Body::Negotiate,
+            (0, false) => Body::Negotiate,
+            (0, true) if !failed => Body::Negotiated { dialect: Some(short(body, 4)?) },
             _ if failed || self.is_response && self.status == PENDING => Body::Other,
             (3, false) => Body::TreeConnect { path: data(usize::from(short(body, 4)?), usize::from(short(body, 6)?))? },
             (3, true) => Body::TreeConnected { is_pipe: *body.get(2)? == 2 },
@@ -263,12 +342,8 @@ impl Header {
             (5, true) => Body::Created { file: file(64)? },
             (6, false) => Body::Close { file: file(8)? },
             (8, false) => Body::Read { file: file(16)?, offset: wide(body, 8)? },
-            (8, true) => Body::Data { data: data(usize::from(*body.get(2)?), long(body, 4)? as usize)? },
-            (9, false) => Body::Write {
-                file: file(16)?,
-                offset: wide(body, 8)?,
-                data: data(usize::from(short(body, 2)?), long(body, 4)? as usize)?,
-            },
+            (8, true) => Body::Data { data: transfer_2(8, body)?.of(message)? },
+            (9, false) => write(message, transfer_2(9, body)?)?,
             // FSCTL_PIPE_TRANSCEIVE.
             (11, false) if long(body, 4)? == 0x0011_c017 => {
                 Body::Transact { file: file(8)?, data: data(long(body, 24)? as usize, long(body, 28)? as usize)? }
@@ -279,6 +354,52 @@ impl Header {
             _ => Body::Other,
         })
     }
+}
+
+/// Where a message has bytes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The file to write, and the offset in it; `None`: the response to a read.
+    pub file: Option<(File, u64)>,
+    /// The bytes' place in the message, which may be shorter.
+    pub data: Range<usize>,
+}
+
+impl Transfer {
+    fn of<'a>(&self, message: &'a [u8]) -> Option<&'a [u8]> {
+        part(message, self.data.start, self.data.len())
+    }
+}
+
+fn write(message: &[u8], transfer: Transfer) -> Option<Body<'_>> {
+    let (file, offset) = transfer.file?;
+    Some(Body::Write { file, offset, data: transfer.of(message)? })
+}
+
+/// A write (0x2f) of version 1, or the response to a read.
+fn transfer_1(command: u8, words: &[u8]) -> Option<Transfer> {
+    let number =
+        |low: usize, high: usize| Some(usize::from(short(words, low)?) | usize::from(short(words, high)?) << 16);
+    let (start, length, file) = match command {
+        0x2f => {
+            let offset = u64::from(long(words, 6)?) | u64::from(long(words, 24).unwrap_or(0)) << 32;
+            (short(words, 22)?, number(20, 18)?, Some((file_of_number(short(words, 4)?), offset)))
+        }
+        _ => (short(words, 12)?, number(10, 14)?, None),
+    };
+    let start = usize::from(start);
+    Some(Transfer { file, data: start..start + length })
+}
+
+/// A write (9) of version 2, or the response to a read, behind the header.
+fn transfer_2(command: u16, body: &[u8]) -> Option<Transfer> {
+    let length = long(body, 4)? as usize;
+    let (start, file) = match command {
+        9 => (short(body, 2)?, Some((*body.get(16..)?.first_chunk()?, wide(body, 8)?))),
+        _ => (u16::from(*body.get(2)?), None),
+    };
+    let start = usize::from(start);
+    Some(Transfer { file, data: start..start.saturating_add(length) })
 }
 
 /// A number of version 1 as an identifier of version 2.

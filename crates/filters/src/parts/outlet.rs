@@ -7,7 +7,7 @@ use filter::{Counters, Marks};
 /// Where a filter puts records and counts.
 pub(crate) struct Outlet<'a> {
     rings: &'a BlockTable,
-    streams: &'a StreamTable,
+    streams: &'a mut StreamTable,
     own: ViewId,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
@@ -27,8 +27,19 @@ impl<'a> Outlet<'a> {
     }
 
     /// The facts of the stream with this class.
-    pub(crate) fn facts(&self, class: Class) -> Option<&'a StreamFacts> {
+    pub(crate) fn facts(&self, class: Class) -> Option<&StreamFacts> {
         self.streams.get(class)
+    }
+
+    /// A number for messages that interleave with others of this connection; `None`: all are in use.
+    pub(crate) fn open_stream(&mut self, connection: Class) -> Option<u32> {
+        let facts = self.streams.get(connection)?.clone();
+        self.streams.open(facts)
+    }
+
+    /// Nothing more comes with this number.
+    pub(crate) fn close_stream(&mut self, number: u32) {
+        self.streams.close(number);
     }
 
     /// How many streams had this class before.

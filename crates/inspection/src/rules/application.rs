@@ -238,7 +238,7 @@ impl Application {
                 calls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
                 to.reader_bytes = calls.kept_bytes();
             }
-            Application::Smb(smb) => smb.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Smb(smb) => smb.feed(side, run, block.gap(), to),
             Application::Dns(dns) => return dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap(), to),
             Application::Ssh(ssh) => ssh.feed(side, run, block.gap() > 0, to),

@@ -29,8 +29,8 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// A transaction was evicted before rules saw its news, a file was merged with the one before it, a parser's limit
-    /// left bytes out, or a parser met news of something that it no longer keeps.
+    /// Rules did not see some bytes: a transaction was evicted, a file was merged with the one before it, or a parser
+    /// reached a limit. Or a parser no longer keeps what a message is about.
     pub unseen: bool,
 }
 

@@ -183,7 +183,7 @@ fn records_and_alerts_of_bundled_captures_agree() {
 fn records_and_alerts_of_shared_captures_agree() {
     /// Larger captures are not read.
     const CAPTURE_BYTES: u64 = 12_000;
-    /// Variants are made at about so many packets of a capture.
+    /// The approximate number of packets of a capture at which variants are made.
     const PACKETS: usize = 3;
     let Some(shared) = shared::whole() else { return };
     let folder = tempfile::tempdir().unwrap();

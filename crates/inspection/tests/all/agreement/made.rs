@@ -173,3 +173,32 @@ pub fn tls_of_an_unknown_version() -> Capture {
     connection.send(0, &client_hello(9)).send(1, &server_hello(9));
     capture(&connection.frames)
 }
+
+/// Two shares, one of them with pipes, and a file.
+pub fn smb() -> Capture {
+    let message = |command: u8, id: u8, side: usize, tree: u8, body: &[u8]| {
+        let mut header = [&b"\xfeSMB"[..], &[0; 60]].concat();
+        (header[12], header[16], header[24], header[36]) = (command, side as u8, id, tree);
+        let length = (header.len() + body.len()) as u32;
+        [&length.to_be_bytes()[..], &header, body].concat()
+    };
+    let share = |name: u8| [9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, name, 0];
+    let name = [&[57, 0][..], &[0; 42], &[120, 0, 4, 0], &[0; 8], b"f\0x\0"].concat();
+    let created = [&[89, 0][..], &[0; 62], &[7; 16]].concat();
+    let write = [&[49, 0, 112, 0, 4, 0, 0, 0][..], &[0; 8], &[7; 16], &[0; 16], b"data"].concat();
+    let mut connection = Conversation::open(CLIENT, (HOST, 445), 1000);
+    for (side, bytes) in [
+        (0, message(3, 1, 0, 0, &share(b'b'))),
+        (1, message(3, 1, 1, 1, &[16, 0, 1, 0])),
+        (0, message(3, 2, 0, 0, &share(b'c'))),
+        (1, message(3, 2, 1, 2, &[16, 0, 2, 0])),
+        (0, message(5, 3, 0, 1, &name)),
+        (1, message(5, 3, 1, 1, &created)),
+        (0, message(9, 4, 0, 1, &write)),
+        (0, message(3, 5, 0, 0, &share(b'd'))),
+        (1, message(3, 5, 1, 3, &[16, 0, 1, 0])),
+    ] {
+        bytes.chunks(60).for_each(|piece| _ = connection.send(side, piece));
+    }
+    capture(&connection.frames)
+}

@@ -4,7 +4,7 @@ use super::made;
 use super::variants::Capture;
 use filter::Kind;
 use filters::conversations::{ftp, sip, ssh};
-use filters::{dns, http, http2, smtp, tcp, tls, udp};
+use filters::{dns, http, http2, smb, smtp, tcp, tls, udp};
 
 /// A protocol with a filter and with rules.
 pub struct Protocol {
@@ -193,6 +193,17 @@ pub const PROTOCOLS: &[Protocol] = &[
             same(&["email.message_id"]),
             same(&["email.x_mailer"]),
         ],
+    },
+    Protocol {
+        name: "smb",
+        kind: &smb::KIND,
+        params: &[],
+        makers: STREAMS,
+        rules: &["file.data; content:\"data\";"],
+        captures: &[],
+        made: &[made::smb],
+        // Alerts have no object of SMB.
+        values: &[Value { only: Some(("smb.access", "write")), ..named(&["files.filename"], &["smb.filename"]) }],
     },
     Protocol {
         name: "ftp",
