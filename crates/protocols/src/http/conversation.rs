@@ -745,3 +745,65 @@ fn turns_into(head: &Head<'_>) -> Option<App> {
         () => App::Unknown,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::heard::Heard;
+
+    fn talk(turns: &[(Side, u32, &str)]) -> (Vec<String>, Vec<Fed>) {
+        let (mut shared, mut ear) = (Shared::new(true, u64::MAX, 100, 1 << 20), Heard::default());
+        let (mut conversation, mut fed, mut has_begun) = (Conversation::default(), Vec::new(), [false; 2]);
+        for (side, gap, text) in turns {
+            let is_first = !std::mem::replace(&mut has_begun[side.index()], true);
+            let input = Input { bytes: text.as_bytes(), gap: *gap, is_first, ..Input::default() };
+            fed.push(conversation.feed(*side, &input, &mut shared, &mut ear));
+        }
+        for side in [Side::Client, Side::Server] {
+            conversation.end(side, 0, &mut shared, &mut ear);
+        }
+        assert!(shared.is_even());
+        (ear.said, fed)
+    }
+
+    const UPGRADE: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n";
+
+    /// See docs/decisions/protocols.md.
+    #[test]
+    fn where_record_and_alert_disagreed() {
+        let check = |turns: &[(Side, u32, &str)], expected: &[&str]| {
+            let said = talk(turns).0;
+            let facts = ["Method=", "Url=", "Status=", "Cut="];
+            let said: Vec<_> = said.iter().filter(|said| facts.iter().any(|fact| said.starts_with(fact))).collect();
+            assert_eq!(said, expected, "{turns:?}");
+        };
+        // Half a first line.
+        check(&[(Side::Client, 0, "GET /a")], &["Method=GET", "Cut=url"]);
+        check(&[(Side::Client, 0, "GET /a HTT")], &["Method=GET", "Url=/a", "Cut=protocol"]);
+        check(&[(Side::Client, 0, "GE")], &[]);
+        // A control character behind the version.
+        check(&[(Side::Server, 0, "HTTP/1.1\x10200 OK\r\nContent-Length: 0\r\n\r\n")], &["Status=200"]);
+        check(&[(Side::Server, 0, UPGRADE)], &["Status=101"]);
+    }
+
+    #[test]
+    fn what_a_connection_turns_into() {
+        let check = |turns: &[(Side, u32, &str)], expected: Option<App>| {
+            let last = talk(turns).1.pop();
+            assert_eq!(
+                last,
+                Some(Fed::HandsOn { used: turns[turns.len() - 1].2.len() - 1, to: expected }),
+                "{turns:?}"
+            );
+        };
+        let request = (Side::Client, 0, "GET / HTTP/1.1\r\nUpgrade: x\r\n\r\n");
+        let behind = |upgrade: &str| format!("HTTP/1.1 101 x\r\nUpgrade: {upgrade}\r\n\r\nx");
+        check(&[request, (Side::Server, 0, &behind("h2c"))], Some(App::Http2));
+        check(&[request, (Side::Server, 0, &behind("WebSocket"))], Some(App::WebSocket));
+        check(&[request, (Side::Server, 0, &behind("x"))], Some(App::Unknown));
+        // The request was not seen.
+        check(&[(Side::Server, 0, &behind("h2c"))], Some(App::Http2));
+        let connect = (Side::Client, 0, "CONNECT a:1 HTTP/1.1\r\n\r\n");
+        check(&[connect, (Side::Server, 0, "HTTP/1.1 200 OK\r\n\r\nx")], None);
+    }
+}
