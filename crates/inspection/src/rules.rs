@@ -5,7 +5,7 @@
 //!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
 //!   `websocket`, `dcerpc`, `smb`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
-//!   `small`; `prefixed` splits streams. `http_events` and `tls_events` find anomalies. The crate `packet` reads
+//!   `small`; `prefixed` splits streams. `http_events` finds anomalies. The crate `packet` reads
 //!   headers.
 //! - `midstream` — connections joined midway; `row` — the alert record; `reload` — rules that change while the filter runs.
 //!
@@ -41,7 +41,6 @@ mod tcp_events;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod tls_events;
 mod transactions;
 mod transfers;
 mod websocket;

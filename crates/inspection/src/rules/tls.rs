@@ -1,11 +1,11 @@
 //! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates, which
 //! `protocols::tls` finds, as it does for the filter `tls`.
 
-use super::tls_events::{self, Records};
 use super::transactions::Transactions;
 use packet::text::append_with_colons;
 use protocols::carry::Carried;
 use protocols::fingerprint::{Transport, append_ja3, append_ja3s, append_ja4, append_md5, append_sha1, ja4};
+use protocols::tls::odd::{self as tls_events, Records};
 use protocols::tls::opening::{Heard, Opening};
 use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, version_name};
 use protocols::x509::{AlternativeName, Certificate, Chain};
