@@ -3,13 +3,13 @@
 //! `protocols::quic::conversation` finds and reads the hellos. This file keeps the flows, and makes the records.
 
 use crate::parts::class_table::ClassTable;
-use crate::parts::eve::{NAME, begin_row, eve_fields};
-use crate::parts::heard::Facts;
+use crate::parts::eve::{NAME, eve_fields};
+use crate::parts::heard::{Facts, Heads};
 use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use protocols::carry::Carried;
-use protocols::conversation::{Ear, Fed, How, Id, Side};
+use protocols::conversation::{Fed, Side};
 use protocols::quic;
 use protocols::quic::conversation::{CONNECTIONS, Conversation, Fact};
 use std::collections::VecDeque;
@@ -81,42 +81,6 @@ struct Flow {
     conversation: Conversation,
 }
 
-/// Makes a record of each hello.
-struct Listener<'a, 'b> {
-    row: &'a mut RowWriter,
-    facts: &'a mut Facts<Fact>,
-    carried: &'a Carried,
-    outlet: &'a mut Outlet<'b>,
-    class: Class,
-    time: u64,
-}
-
-impl Ear<Fact> for Listener<'_, '_> {
-    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        if !self.facts.keep(fact, id.side, value, self.carried) {
-            self.outlet.count("texts left out for want of memory", 1);
-        }
-    }
-
-    fn head_done(&mut self, _id: Id) {
-        begin_row(self.row, self.time, self.class, self.outlet.facts(self.class));
-        self.facts.write(self.row);
-        self.outlet.record(self.row, self.time, self.class);
-    }
-
-    fn lost(&mut self, _id: Id, what: &'static str) {
-        self.outlet.count(what, 1);
-    }
-
-    fn count(&mut self, what: &'static str, times: u64) {
-        self.outlet.count(what, times);
-    }
-
-    fn end(&mut self, _id: Id, _how: How) {
-        self.facts.clear(self.carried);
-    }
-}
-
 impl SessionFilter for Quic {
     type State = ();
 
@@ -163,7 +127,7 @@ impl Quic {
         let Quic { row, facts, carried, flows, .. } = self;
         let new = || Flow { epoch, conversation: Conversation::default() };
         let Some(flow) = flows.get_or_insert(flow_class, new) else { return Fed::NotMine };
-        let mut ear = Listener { row, facts, carried, outlet, class, time };
+        let mut ear = Heads { row, facts, carried, outlet, class, time };
         if flow.epoch != epoch {
             std::mem::replace(flow, new()).conversation.end(carried, &mut ear);
         }
@@ -175,7 +139,7 @@ impl Quic {
         if let Some(class) = order.pop_front()
             && let Some(mut flow) = flows.remove(class)
         {
-            flow.conversation.end(carried, &mut Listener { row, facts, carried, outlet, class, time });
+            flow.conversation.end(carried, &mut Heads { row, facts, carried, outlet, class, time });
         }
     }
 }

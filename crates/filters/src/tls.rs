@@ -1,20 +1,17 @@
 //! TLS hellos and certificates as records: the host that a client asks for, the server's choices, and its certificate.
 //!
-//! `protocols::tls` finds and reads hellos and certificates. This file skips the header of a proxy, and makes the records.
+//! `protocols::tls` finds and reads hellos and certificates. This file skips the header of a proxy.
 
-use crate::parts::eve::{NAME, begin_row, eve_fields};
+use crate::parts::eve::{NAME, eve_fields};
+use crate::parts::heard::{Facts, Heads};
 use crate::parts::outlet::Outlet;
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
-use filter::record::list_push;
-use packet::text::append_with_colons;
 use protocols::carry::Carried;
-use protocols::fingerprint::{self, Transport, append_ja4, append_md5, append_sha1};
+use protocols::conversation::Fed;
 use protocols::proxy::{Proxy, Read};
-use protocols::tls::opening::{Fed, Heard, Opening};
-use protocols::tls::{self, ClientHello, Hello, ServerHello};
-use protocols::x509::{AlternativeName, Certificate, Chain};
-use std::io::Write;
+use protocols::tls::facts::Fact;
+use protocols::tls::opening::Opening;
 
 static SCHEMA: Schema = Schema::new(
     "tls",
@@ -72,14 +69,15 @@ const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.473730000Z","f
 const _: () = assert!(TLS_PREAMBLE_BYTES == 16 << 10, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let record =
-        Record { row: RowWriter::new(&SCHEMA), name: RowWriter::new(&NAME), list: Vec::new(), text: Vec::new() };
-    let tls = Tls { record, scratch: Vec::new(), carried: Carried::new(TLS_BUFFERED_BYTES) };
+    let carried = Carried::new(TLS_BUFFERED_BYTES);
+    let tls = Tls { row: RowWriter::new(&SCHEMA), facts: Facts::default(), scratch: Vec::new(), carried };
     Ok(Instance::session(SessionKey::Class, tls))
 }
 
 struct Tls {
-    record: Record,
+    row: RowWriter,
+    /// The facts of the current message.
+    facts: Facts<Fact>,
     /// Buffer for a message that is spread over TLS records.
     scratch: Vec<u8>,
     /// Copied parts of messages of all streams.
@@ -122,13 +120,14 @@ impl SessionFilter for Tls {
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut outlet = Outlet::new(cx);
-        let Tls { record, scratch, carried } = self;
+        let Tls { row, facts, scratch, carried } = self;
         for (place, block) in batch.iter() {
             outlet.place = place;
             let bytes = outlet.bytes(block);
             let rest = session.behind_proxy(bytes);
             let is_header = rest.is_empty() && !bytes.is_empty();
-            let mut ear = |heard: Heard<'_>| record.hear(heard, block, &mut outlet);
+            let (class, time) = (block.class, block.time);
+            let mut ear = Heads { row, facts, carried, outlet: &mut outlet, class, time };
             if block.gap() > 0 {
                 session.opening.gap(carried, &mut ear);
             }
@@ -140,177 +139,18 @@ impl SessionFilter for Tls {
         Ok(Status::Done)
     }
 
-    fn close(&mut self, mut session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
-        let mut outlet = Outlet::new(cx);
-        session.opening.end(&self.carried, &mut |heard| lose(heard, &mut outlet));
+    fn close(
+        &mut self,
+        mut session: Session,
+        class: Class,
+        _: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let (time, mut outlet) = (cx.now, Outlet::new(cx));
+        let Tls { row, facts, carried, .. } = self;
+        session.opening.end(carried, &mut Heads { row, facts, carried, outlet: &mut outlet, class, time });
         Ok(())
     }
-}
-
-/// Counts what was lost.
-fn lose(heard: Heard<'_>, outlet: &mut Outlet<'_>) {
-    if let Heard::Lost(what) | Heard::Missed(what) = heard {
-        outlet.count(what, 1);
-    }
-}
-
-/// Writes records; its buffers are reused.
-struct Record {
-    row: RowWriter,
-    name: RowWriter,
-    list: Vec<u8>,
-    text: Vec<u8>,
-}
-
-impl Record {
-    fn hear(&mut self, heard: Heard<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
-        match heard {
-            Heard::Hello(hello) => self.hello(hello, block, outlet),
-            Heard::Certificates(body) => match Chain::new(body).next().map(|it| (it, Certificate::parse(it))) {
-                Some((bytes, Some(certificate))) => self.certificate(bytes, &certificate, block, outlet),
-                Some((_, None)) => outlet.count("malformed tls certificates", 1),
-                // A client without certificates.
-                None => {}
-            },
-            Heard::Malformed => outlet.count("malformed tls hellos", 1),
-            Heard::TooLong => {}
-            Heard::Lost(_) | Heard::Missed(_) => lose(heard, outlet),
-        }
-    }
-
-    fn hello(&mut self, hello: Hello<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
-        begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
-        match hello {
-            Hello::Client(hello) => self.client(&hello),
-            Hello::Server(hello) => self.server(&hello),
-        }
-        outlet.record(&self.row, block.time, block.class);
-    }
-
-    fn certificate(
-        &mut self,
-        bytes: &[u8],
-        certificate: &Certificate<'_>,
-        block: &Descriptor,
-        outlet: &mut Outlet<'_>,
-    ) {
-        begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
-        self.row.text("tls.type", "certificate");
-        self.text_of("tls.subject", |text| certificate.subject.append(text));
-        self.text_of("tls.issuerdn", |text| certificate.issuer.append(text));
-        self.list.clear();
-        for name in certificate.alternative_names() {
-            self.text.clear();
-            match name {
-                AlternativeName::Text(name) => tls::append_name(&mut self.text, name),
-                // Writing to a Vec cannot fail.
-                AlternativeName::Address(address) => write!(self.text, "{address}").unwrap_or_default(),
-            }
-            self.name.begin();
-            list_push(&mut self.list, self.name.text("", &self.text).row());
-        }
-        if !self.list.is_empty() {
-            self.row.rows("tls.subjectaltname", &self.list);
-        }
-        self.text_of("tls.serial", |text| {
-            append_with_colons(text, certificate.serial);
-            text.make_ascii_uppercase();
-        });
-        self.text_of("tls.fingerprint", |text| append_sha1(text, bytes));
-        self.text_of("tls.notbefore", |text| certificate.not_before.append(text));
-        self.text_of("tls.notafter", |text| certificate.not_after.append(text));
-        outlet.record(&self.row, block.time, block.class);
-    }
-
-    /// Sets a text that `append` makes.
-    fn text_of(&mut self, field: &str, append: impl FnOnce(&mut Vec<u8>)) {
-        self.text.clear();
-        append(&mut self.text);
-        self.row.text(field, &self.text);
-    }
-
-    /// Sets the MD5 of a text, and the text itself.
-    fn fingerprint(&mut self, [hash, string]: [&str; 2], append: impl FnOnce(&mut Vec<u8>)) {
-        self.list.clear();
-        append(&mut self.list);
-        self.text.clear();
-        append_md5(&mut self.text, &self.list);
-        self.row.text(hash, &self.text).text(string, &self.list);
-    }
-
-    fn client(&mut self, hello: &ClientHello<'_>) {
-        self.row.text("tls.type", "client_hello");
-        if let Some(name) = hello.server_name() {
-            self.text.clear();
-            tls::append_name(&mut self.text, name);
-            self.row.text("tls.sni", &self.text);
-        }
-        self.version(hello.version());
-        self.names("tls.client_alpns", hello.application_protocols());
-        self.fingerprint(["tls.ja3.hash", "tls.ja3.string"], |text| fingerprint::append_ja3(text, hello));
-        if let Some(ja4) = fingerprint::ja4(hello, Transport::Tcp) {
-            self.text_of("tls.ja4", |text| append_ja4(text, &ja4));
-        }
-    }
-
-    fn server(&mut self, hello: &ServerHello<'_>) {
-        self.row.text("tls.type", "server_hello");
-        self.version(hello.version());
-        match cipher_name(hello.cipher_suite) {
-            Some(name) => self.row.text("tls.cipher", name),
-            None => self.row.text("tls.cipher", hex_number(hello.cipher_suite)),
-        };
-        self.names("tls.server_alpns", hello.application_protocol().into_iter());
-        self.fingerprint(["tls.ja3s.hash", "tls.ja3s.string"], |text| fingerprint::append_ja3s(text, hello));
-    }
-
-    fn version(&mut self, number: u16) {
-        match tls::version_name(number) {
-            Some(name) => self.row.text("tls.version", name),
-            None => self.row.text("tls.version", hex_number(number)),
-        };
-    }
-
-    fn names<'a>(&mut self, field: &str, names: impl Iterator<Item = &'a [u8]>) {
-        self.list.clear();
-        for name in names {
-            self.text.clear();
-            tls::append_name(&mut self.text, name);
-            self.name.begin();
-            list_push(&mut self.list, self.name.text("", &self.text).row());
-        }
-        if !self.list.is_empty() {
-            self.row.rows(field, &self.list);
-        }
-    }
-}
-
-/// IANA's names of the most frequent cipher suites.
-const fn cipher_name(number: u16) -> Option<&'static str> {
-    Some(match number {
-        0x1301 => "TLS_AES_128_GCM_SHA256",
-        0x1302 => "TLS_AES_256_GCM_SHA384",
-        0x1303 => "TLS_CHACHA20_POLY1305_SHA256",
-        0xc02b => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        0xc02c => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        0xc02f => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        0xc030 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-        0xcca8 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        0xcca9 => "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-        0xc013 => "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-        0xc014 => "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-        0x009c => "TLS_RSA_WITH_AES_128_GCM_SHA256",
-        0x009d => "TLS_RSA_WITH_AES_256_GCM_SHA384",
-        0x002f => "TLS_RSA_WITH_AES_128_CBC_SHA",
-        0x0035 => "TLS_RSA_WITH_AES_256_CBC_SHA",
-        _ => return None,
-    })
-}
-
-/// A number without a name: `0x1304`.
-fn hex_number(number: u16) -> [u8; 6] {
-    let digit = |shift: u16| b"0123456789abcdef"[usize::from(number >> shift & 0xf)];
-    [b'0', b'x', digit(12), digit(8), digit(4), digit(0)]
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! JA3 is Salesforce's (BSD-3-Clause). JA4 for TLS clients is FoxIO's (BSD-3-Clause); the rest of JA4+ has another
 //! licence and is not here.
 
+use crate::conversation::{Ear, Id};
 use crate::tls::{ClientHello, ServerHello, extension, is_grease};
 use md5::{Digest, Md5};
 use packet::text::{append_hex, append_with_colons};
@@ -21,7 +22,7 @@ const SIGNATURE_ALGORITHMS: u16 = 13;
 const SORTED_LIMIT: usize = 512;
 
 /// Appends JA3's text: version, cipher suites, extensions, curves and point formats.
-pub fn append_ja3(out: &mut Vec<u8>, hello: &ClientHello<'_>) {
+pub(crate) fn append_ja3(out: &mut Vec<u8>, hello: &ClientHello<'_>) {
     append_decimal(out, hello.legacy_version);
     out.push(b',');
     append_list(out, hello.cipher_suites().filter(|number| !is_grease(*number)));
@@ -39,7 +40,7 @@ pub fn append_ja3(out: &mut Vec<u8>, hello: &ClientHello<'_>) {
 }
 
 /// Appends JA3S' text: version, cipher suite and extensions.
-pub fn append_ja3s(out: &mut Vec<u8>, hello: &ServerHello<'_>) {
+pub(crate) fn append_ja3s(out: &mut Vec<u8>, hello: &ServerHello<'_>) {
     append_decimal(out, hello.legacy_version);
     out.push(b',');
     append_decimal(out, hello.cipher_suite);
@@ -49,7 +50,7 @@ pub fn append_ja3s(out: &mut Vec<u8>, hello: &ServerHello<'_>) {
 
 /// The parts of JA4.
 #[derive(Debug, Default)]
-pub struct Ja4 {
+pub(crate) struct Ja4 {
     /// The first part.
     pub head: Vec<u8>,
     /// The input of the second part's digest: sorted cipher suites. Empty: that part is twelve zeros.
@@ -60,7 +61,7 @@ pub struct Ja4 {
 
 /// The transport of a hello: JA4's first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub(crate) enum Transport {
     /// TCP.
     Tcp,
     /// QUIC.
@@ -68,7 +69,7 @@ pub enum Transport {
 }
 
 /// Computes the parts of JA4; `None` for a hello with more cipher suites or extensions than any program has.
-pub fn ja4(hello: &ClientHello<'_>, transport: Transport) -> Option<Ja4> {
+pub(crate) fn ja4(hello: &ClientHello<'_>, transport: Transport) -> Option<Ja4> {
     let mut ja4 = Ja4::default();
     let offered = hello.supported_versions().filter(|version| !is_grease(*version)).max();
     let version: &[u8; 2] = match offered.unwrap_or(hello.legacy_version) {
@@ -151,17 +152,17 @@ fn append_hex_list(out: &mut Vec<u8>, numbers: impl Iterator<Item = u16>) {
 }
 
 /// Appends an MD5 digest in hexadecimal: JA3, HASSH.
-pub fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
     append_hex(out, &Md5::digest(bytes));
 }
 
 /// Appends a SHA-1 digest in hexadecimal with colons: the usual name of a certificate.
-pub fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
     append_with_colons(out, &Sha1::digest(bytes));
 }
 
 /// Appends a JA4 fingerprint, made from its parts.
-pub fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
+pub(crate) fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
     out.extend_from_slice(&ja4.head);
     for part in [&ja4.cipher_suites, &ja4.extensions] {
         out.push(b'_');
@@ -169,6 +170,31 @@ pub fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
             true => out.extend_from_slice(&[b'0'; 12]),
             false => append_hex(out, &Sha256::digest(part)[..6]),
         }
+    }
+}
+
+/// Says a text and its MD5, as facts in this order.
+pub(crate) fn say_hashed<F>([text, hash]: [F; 2], id: Id, ear: &mut dyn Ear<F>, append: impl FnOnce(&mut Vec<u8>)) {
+    let (mut string, mut digest) = (Vec::new(), Vec::new());
+    append(&mut string);
+    append_md5(&mut digest, &string);
+    ear.fact(id, text, &string);
+    ear.fact(id, hash, &digest);
+}
+
+/// Says JA3, its MD5 and JA4 of a client, as facts in this order.
+pub(crate) fn say_client<F>(
+    hello: &ClientHello<'_>,
+    transport: Transport,
+    [ja3, hash, ja4_fact]: [F; 3],
+    id: Id,
+    ear: &mut dyn Ear<F>,
+) {
+    say_hashed([ja3, hash], id, ear, |text| append_ja3(text, hello));
+    if let Some(parts) = ja4(hello, transport) {
+        let mut text = Vec::new();
+        append_ja4(&mut text, &parts);
+        ear.fact(id, ja4_fact, &text);
     }
 }
 

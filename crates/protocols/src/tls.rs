@@ -4,6 +4,7 @@
 //! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
 //! more it needs. A hello in one record is read in place; a hello spread over several is copied together.
 
+pub mod facts;
 pub mod odd;
 pub mod opening;
 

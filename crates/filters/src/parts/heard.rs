@@ -1,10 +1,11 @@
 //! Facts that a conversation says, until their record is given.
 
-use crate::parts::eve::NAME;
+use crate::parts::eve::{NAME, begin_row};
+use crate::parts::outlet::Outlet;
 use filter::prelude::*;
 use filter::record::list_push;
 use protocols::carry::Carried;
-use protocols::conversation::{Fact, Kind, Side};
+use protocols::conversation::{Ear, Fact, How, Id, Kind, Side};
 use protocols::tls::append_name;
 
 /// The facts of one record, in the order in which they were said.
@@ -85,6 +86,45 @@ impl<F: Fact> Facts<F> {
     pub(crate) fn clear(&mut self, kept: &Carried) {
         self.said = Vec::new();
         kept.clear(&mut self.bytes);
+    }
+}
+
+/// Gives a record of each message whose head is done.
+pub(crate) struct Heads<'a, 'b, F> {
+    pub(crate) row: &'a mut RowWriter,
+    /// The facts of the current message.
+    pub(crate) facts: &'a mut Facts<F>,
+    pub(crate) carried: &'a Carried,
+    pub(crate) outlet: &'a mut Outlet<'b>,
+    /// Of the current block.
+    pub(crate) class: Class,
+    pub(crate) time: u64,
+}
+
+impl<F: Fact> Ear<F> for Heads<'_, '_, F> {
+    fn fact(&mut self, id: Id, fact: F, value: &[u8]) {
+        let is_field = !fact.about().field[id.side.index()].is_empty();
+        if is_field && !self.facts.keep(fact, id.side, value, self.carried) {
+            self.outlet.count("texts left out for want of memory", 1);
+        }
+    }
+
+    fn head_done(&mut self, _id: Id) {
+        begin_row(self.row, self.time, self.class, self.outlet.facts(self.class));
+        self.facts.write(self.row);
+        self.outlet.record(self.row, self.time, self.class);
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.outlet.count(what, 1);
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        self.outlet.count(what, times);
+    }
+
+    fn end(&mut self, _id: Id, _how: How) {
+        self.facts.clear(self.carried);
     }
 }
 

@@ -1,16 +1,20 @@
 //! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates, which
 //! `protocols::tls` finds, as it does for the filter `tls`.
 
+use super::exchanges::Buffers;
 use super::transactions::Transactions;
-use packet::text::append_with_colons;
 use protocols::carry::Carried;
-use protocols::fingerprint::{Transport, append_ja3, append_ja3s, append_ja4, append_md5, append_sha1, ja4};
-use protocols::tls::odd::{self as tls_events, Records};
-use protocols::tls::opening::{Heard, Opening};
-use protocols::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, version_name};
-use protocols::x509::{AlternativeName, Certificate, Chain};
+use protocols::conversation::{Ear, Fact as _, How, Id};
+use protocols::tls::HELLO_LIMIT;
+use protocols::tls::facts::Fact;
+use protocols::tls::odd::Records;
+use protocols::tls::opening::Opening;
 use rules::Transaction;
-use rules::names::{App, Buffer, Number};
+use rules::names::{App, Number, numbers_of_facts, of_facts};
+
+pub(super) const BUFFERS: Buffers<FACTS> = of_facts(Fact::ALL);
+const NUMBERS: [[Option<Number>; 2]; FACTS] = numbers_of_facts(Fact::ALL);
+const FACTS: usize = Fact::ALL.len();
 
 /// Most bytes kept of both sides until their hellos and certificates are complete, with record headers.
 const KEPT_BYTES: usize = 2 * (HELLO_LIMIT + (32 << 10));
@@ -34,7 +38,7 @@ impl Openings {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
         let Openings { sides, kept, scratch } = self;
         let opening = &mut sides[usize::from(!to_server)];
-        let mut ear = |heard: Heard<'_>| hear(heard, to_server, to);
+        let mut ear = Listener { to_server, to };
         if gap > 0 {
             opening.gap(kept, &mut ear);
         }
@@ -51,33 +55,57 @@ impl Openings {
     }
 }
 
-/// Puts what a side says into the only transaction.
-fn hear(heard: Heard<'_>, to_server: bool, to: &mut Transactions) {
-    match heard {
-        Heard::Hello(hello) if matches!(hello, Hello::Client(_)) != to_server => return,
-        Heard::Lost(_) | Heard::Missed(_) => {
-            to.given_up += 1;
-            to.unseen |= matches!(heard, Heard::Lost(_));
-            return;
-        }
-        _ => {}
+/// Puts the facts of a side into the only transaction.
+struct Listener<'a> {
+    /// Who speaks.
+    to_server: bool,
+    to: &'a mut Transactions,
+}
+
+impl Listener<'_> {
+    fn put(&mut self, put: impl FnOnce(&mut Transaction)) {
+        let one = self.to.only(App::Tls);
+        let id = one.id;
+        put(one);
+        self.to.change(id, self.to_server);
     }
-    let one = to.only(App::Tls);
-    let id = one.id;
-    let mut odd = Vec::new();
-    match heard {
-        Heard::Hello(Hello::Client(client)) => {
-            put_client(one, &client);
-            tls_events::server_name(&client, &mut odd);
-        }
-        Heard::Hello(Hello::Server(server)) => put_server(one, &server),
-        Heard::Certificates(body) => put_certificates(one, to_server, body, &mut odd),
-        Heard::Malformed => odd.push("tls.invalid_handshake_message"),
-        Heard::TooLong => odd.push("tls.handshake_invalid_length"),
-        Heard::Lost(_) | Heard::Missed(_) => {}
+
+    /// Whether the speaker has the role of which a fact is: buffers belong to a side.
+    fn is_own(&self, id: Id) -> bool {
+        id.side.is_client() == self.to_server
     }
-    odd.into_iter().for_each(|event| one.put_event(event, to_server));
-    to.change(id, to_server);
+}
+
+impl Ear<Fact> for Listener<'_> {
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        let to_server = self.to_server;
+        if let Some(buffer) = BUFFERS[fact.number()][id.side.index()].filter(|_| self.is_own(id)) {
+            self.put(|one| one.put_copy(buffer, to_server, value));
+        }
+    }
+
+    fn number(&mut self, id: Id, fact: Fact, value: u64) {
+        let to_server = self.to_server;
+        if let Some(number) = NUMBERS[fact.number()][id.side.index()].filter(|_| self.is_own(id)) {
+            self.put(|one| one.put_number(number, to_server, value));
+        }
+    }
+
+    fn odd(&mut self, _id: Id, event: &'static str) {
+        let to_server = self.to_server;
+        self.put(|one| one.put_event(event, to_server));
+    }
+
+    fn lost(&mut self, _id: Id, _what: &'static str) {
+        self.to.given_up += 1;
+        self.to.unseen = true;
+    }
+
+    fn count(&mut self, _what: &'static str, times: u64) {
+        self.to.given_up += times;
+    }
+
+    fn end(&mut self, _id: Id, _how: How) {}
 }
 
 /// A connection that begins with TLS: openings, and what is odd about records.
@@ -102,105 +130,6 @@ impl Stream {
 
     pub fn kept_bytes(&self) -> usize {
         self.openings.kept_bytes() + self.records.kept_bytes()
-    }
-}
-
-fn put_client(one: &mut Transaction, client: &ClientHello<'_>) {
-    if let Some(name) = client.server_name() {
-        one.put_copy(Buffer::TLS_SNI, true, name);
-    }
-    for protocol in client.application_protocols() {
-        one.put_copy(Buffer::TLS_ALPN, true, protocol);
-    }
-    put_random(one, true, client.random);
-    put_version(one, true, client.version());
-    put_fingerprint(one, true, [Buffer::JA3_STRING, Buffer::JA3_HASH], |text| append_ja3(text, client));
-    if let Some(parts) = ja4(client, Transport::Tcp) {
-        let mut text = Vec::new();
-        append_ja4(&mut text, &parts);
-        one.put_copy(Buffer::JA4_HASH, true, &text);
-    }
-}
-
-fn put_server(one: &mut Transaction, server: &ServerHello<'_>) {
-    put_random(one, false, server.random);
-    put_version(one, false, server.version());
-    if let Some(protocol) = server.application_protocol() {
-        one.put_copy(Buffer::TLS_ALPN, false, protocol);
-    }
-    put_fingerprint(one, false, [Buffer::JA3S_STRING, Buffer::JA3S_HASH], |text| append_ja3s(text, server));
-}
-
-/// Adds a text and its MD5.
-fn put_fingerprint(one: &mut Transaction, to_server: bool, names: [Buffer; 2], append: impl FnOnce(&mut Vec<u8>)) {
-    let (mut text, mut hash) = (Vec::new(), Vec::new());
-    append(&mut text);
-    append_md5(&mut hash, &text);
-    names.into_iter().zip([text, hash]).for_each(|(name, bytes)| one.put_copy(name, to_server, &bytes));
-}
-
-fn put_random(one: &mut Transaction, to_server: bool, random: &[u8; 32]) {
-    one.put_copy(Buffer::TLS_RANDOM, to_server, random);
-    one.put_copy(Buffer::TLS_RANDOM_TIME, to_server, &random[..4]);
-    one.put_copy(Buffer::TLS_RANDOM_BYTES, to_server, &random[4..]);
-}
-
-/// Adds a version as rules name it: 1.2, where EVE has TLS 1.2.
-fn put_version(one: &mut Transaction, to_server: bool, version: u16) {
-    let hex = format!("0x{version:04x}");
-    let name = match version_name(version) {
-        Some("TLSv1") => "1.0",
-        Some(name) => name.strip_prefix("TLS ").unwrap_or(name),
-        None => &hex,
-    };
-    one.put_copy(Buffer::TLS_VERSION, to_server, name.as_bytes());
-}
-
-fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8], odd: &mut Vec<&'static str>) {
-    const LENGTH_BYTES: usize = 3;
-    let (mut count, mut bytes) = (0, LENGTH_BYTES);
-    for certificate in Chain::new(body) {
-        match tls_events::certificate(certificate) {
-            Ok(names) if count == 0 && names.into_iter().any(tls_events::has_wrong_text) => {
-                odd.push("tls.certificate_invalid_string");
-            }
-            Ok(_) => {}
-            Err(wrong) => odd.extend([wrong, "tls.invalid_certificate", "tls.invalid_handshake_message"]),
-        }
-        one.put_copy(Buffer::TLS_CERTS, to_server, certificate);
-        if count == 0 {
-            put_certificate(one, to_server, certificate);
-        }
-        count += 1;
-        bytes += LENGTH_BYTES + certificate.len();
-    }
-    // The chain ended at a length that does not fit.
-    if bytes != body.len() {
-        odd.extend(["tls.certificate_invalid_length", "tls.invalid_certificate", "tls.invalid_handshake_message"]);
-    }
-    one.put_number(Number::TLS_CERT_CHAIN_LEN, to_server, count);
-}
-
-fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
-    let mut text = Vec::new();
-    let mut put = |buffer: Buffer, append: &dyn Fn(&mut Vec<u8>)| {
-        text.clear();
-        append(&mut text);
-        one.put_copy(buffer, to_server, &text);
-    };
-    put(Buffer::TLS_CERT_FINGERPRINT, &|text| append_sha1(text, bytes));
-    let Some(certificate) = Certificate::parse(bytes) else { return };
-    put(Buffer::TLS_CERT_SERIAL, &|text| {
-        append_with_colons(text, certificate.serial);
-        text.make_ascii_uppercase();
-    });
-    put(Buffer::TLS_CERT_ISSUER, &|text| certificate.issuer.append_raw(text));
-    put(Buffer::TLS_CERT_SUBJECT, &|text| certificate.subject.append_raw(text));
-    for name in certificate.alternative_names() {
-        put(Buffer::TLS_SUBJECTALTNAME, &|text| match name {
-            AlternativeName::Text(name) => text.extend_from_slice(name),
-            AlternativeName::Address(address) => text.extend_from_slice(address.to_string().as_bytes()),
-        });
     }
 }
 

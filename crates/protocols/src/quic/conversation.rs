@@ -8,7 +8,7 @@ use super::keys::Keys;
 use super::{Crypto, Initial, VERSION_2};
 use crate::carry::Carried;
 use crate::conversation::{self, About, Ear, Fed, How, Id, Kind, Side};
-use crate::fingerprint::{self, Transport, append_ja3, append_ja4, append_md5};
+use crate::fingerprint::{Transport, say_client, say_hashed};
 use crate::gquic;
 use crate::tls::{ClientHello, HELLO_LIMIT, Hello, Stop, append_name, message};
 use base::limits::QUIC_PIECES;
@@ -227,7 +227,7 @@ impl Conversation {
         let id = self.begin(if hello.is_some() { Side::Client } else { side }, ear);
         ear.fact(id, Fact::Version, &long.version);
         if let Some(hello) = hello {
-            let (mut text, mut digest) = ([&long.version[2..], b","].concat(), Vec::new());
+            let mut text = [&long.version[2..], b","].concat();
             for (place, (name, value)) in hello.enumerate() {
                 if place > 0 {
                     text.push(b'-');
@@ -239,9 +239,7 @@ impl Conversation {
                     _ => {}
                 }
             }
-            append_md5(&mut digest, &text);
-            ear.fact(id, Fact::CyuString, &text);
-            ear.fact(id, Fact::CyuHash, &digest);
+            say_hashed([Fact::CyuString, Fact::CyuHash], id, ear, |out| out.append(&mut text));
             ear.head_done(id);
         }
         ear.end(id, How::Complete);
@@ -308,16 +306,7 @@ fn say(hello: &ClientHello<'_>, id: Id, ear: &mut dyn Ear<Fact>) {
         ear.fact(id, Fact::Sni, name);
     }
     hello.application_protocols().for_each(|protocol| ear.fact(id, Fact::Alpn, protocol));
-    let (mut text, mut digest) = (Vec::new(), Vec::new());
-    append_ja3(&mut text, hello);
-    append_md5(&mut digest, &text);
-    ear.fact(id, Fact::Ja3String, &text);
-    ear.fact(id, Fact::Ja3Hash, &digest);
-    if let Some(parts) = fingerprint::ja4(hello, Transport::Quic) {
-        text.clear();
-        append_ja4(&mut text, &parts);
-        ear.fact(id, Fact::Ja4, &text);
-    }
+    say_client(hello, Transport::Quic, [Fact::Ja3String, Fact::Ja3Hash, Fact::Ja4], id, ear);
     ear.head_done(id);
 }
 

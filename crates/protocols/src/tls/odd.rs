@@ -119,7 +119,7 @@ fn heartbeat(head: &[u8], asked: &mut Option<usize>, odd: &mut Vec<&'static str>
 }
 
 /// Checks the server name that a client requests (RFC 6066, 3).
-pub fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>) {
+pub(super) fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>) {
     let mut names = client.extensions().filter(|(kind, _)| *kind == 0).map(|(_, data)| data);
     let Some(data) = names.next() else { return };
     if names.next().is_some() {
@@ -143,7 +143,7 @@ pub fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>) {
 
 /// Returns issuer and subject of a certificate, each as its sets of attributes. The error names the best matching
 /// event.
-pub fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
+pub(super) fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
     fn step<'a>(der: &mut Der<'a>, wanted: u8) -> Result<&'a [u8], &'static str> {
         if der.0.is_empty() {
             return Err("tls.certificate_missing_element");
@@ -170,7 +170,7 @@ pub fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
 }
 
 /// Whether a UTF8String in a name contains invalid UTF-8 (RFC 5280, 4.1.2.4).
-pub fn has_wrong_text(sets: &[u8]) -> bool {
+pub(super) fn has_wrong_text(sets: &[u8]) -> bool {
     const UTF8: u8 = 12;
     let attributes = Der(sets).flat_map(|(_, set)| Der(set));
     let mut values = attributes.filter_map(|(_, attribute)| Der(attribute).nth(1));

@@ -3,35 +3,11 @@
 //! The hello is looked for where a piece of the stream begins, up to [`TLS_PREAMBLE_BYTES`] behind its start: so it is
 //! found behind STARTTLS of any protocol, behind what a client says to a proxy, and behind missing bytes.
 
+use super::facts::{self, Fact};
 use super::{Hello, Stop, behind_hello, certificates, hello, is_too_long};
 use crate::carry::Carried;
+use crate::conversation::{Ear, Fed, How, Id, Side};
 use base::limits::TLS_PREAMBLE_BYTES;
-
-/// Something that an opening says.
-#[derive(Clone, Copy, Debug)]
-pub enum Heard<'a> {
-    /// The hello.
-    Hello(Hello<'a>),
-    /// The body of the message with certificates.
-    Certificates(&'a [u8]),
-    /// A hello whose lengths contradict each other.
-    Malformed,
-    /// Behind the hello, a message that announces more bytes than may be.
-    TooLong,
-    /// A limit left something out; the text names it.
-    Lost(&'static str),
-    /// Missing bytes left something out; the text names it.
-    Missed(&'static str),
-}
-
-/// Whose bytes a piece had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fed {
-    /// They belong to the opening, at least in part.
-    Mine,
-    /// None of them does.
-    NotMine,
-}
 
 const CUT: &str = "tls hellos whose rest is missing";
 const NO_ROOM_FOR_HELLO: &str = "tls hellos given up for want of memory";
@@ -43,6 +19,8 @@ pub struct Opening {
     state: State,
     /// Copied bytes: the beginning of a possible hello, or the records from the one in which the hello ends.
     part: Vec<u8>,
+    /// The next message that is told: each is an exchange, of the role that its hello has.
+    id: Id,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +36,8 @@ enum State {
 
 impl Default for Opening {
     fn default() -> Opening {
-        Opening { state: State::Looking { passed: 0 }, part: Vec::new() }
+        let id = Id { exchange: 0, side: Side::Client };
+        Opening { state: State::Looking { passed: 0 }, part: Vec::new(), id }
     }
 }
 
@@ -71,7 +50,7 @@ impl Opening {
         wire_len: u32,
         kept: &Carried,
         scratch: &mut Vec<u8>,
-        ear: &mut dyn FnMut(Heard<'_>),
+        ear: &mut dyn Ear<Fact>,
     ) -> Fed {
         let fed = match self.state {
             State::Looking { passed } => {
@@ -93,7 +72,7 @@ impl Opening {
     }
 
     /// Bytes are missing before those that come next. Behind the hello nothing more is read.
-    pub fn gap(&mut self, kept: &Carried, ear: &mut dyn FnMut(Heard<'_>)) {
+    pub fn gap(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         match self.state {
             State::Looking { .. } => self.forget(kept, ear),
             State::Behind { .. } => {
@@ -105,7 +84,7 @@ impl Opening {
     }
 
     /// The stream is over.
-    pub fn end(&mut self, kept: &Carried, ear: &mut dyn FnMut(Heard<'_>)) {
+    pub fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         self.gap(kept, ear);
         self.state = State::Over;
     }
@@ -116,15 +95,15 @@ impl Opening {
     }
 
     /// Drops an unfinished hello whose rest will not come.
-    fn forget(&mut self, kept: &Carried, ear: &mut dyn FnMut(Heard<'_>)) {
+    fn forget(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         if !self.part.is_empty() {
-            ear(Heard::Missed(CUT));
+            ear.count(CUT, 1);
         }
         kept.clear(&mut self.part);
     }
 
     /// Looks for a hello.
-    fn look(&mut self, bytes: &[u8], kept: &Carried, scratch: &mut Vec<u8>, ear: &mut dyn FnMut(Heard<'_>)) -> Fed {
+    fn look(&mut self, bytes: &[u8], kept: &Carried, scratch: &mut Vec<u8>, ear: &mut dyn Ear<Fact>) -> Fed {
         let mut rest = bytes;
         let mut is_part = !self.part.is_empty();
         while !rest.is_empty() || is_part {
@@ -133,7 +112,10 @@ impl Opening {
                 Ok(hello) => {
                     // TLS 1.3 encrypts the server's messages behind its hello.
                     let is_plain = !matches!(hello, Hello::Server(server) if server.version() > 0x0303);
-                    ear(Heard::Hello(hello));
+                    self.id.side = Side::to_server(matches!(hello, Hello::Client(_)));
+                    facts::hello(&hello, self.id, ear);
+                    ear.end(self.id, How::Complete);
+                    self.id.exchange += 1;
                     let after = if is_part { rest } else { &[] };
                     match behind_hello(stream).filter(|_| is_plain) {
                         Some(place) => {
@@ -157,7 +139,8 @@ impl Opening {
                 }
                 Err(stop) => {
                     if stop == Stop::Malformed {
-                        ear(Heard::Malformed);
+                        ear.odd(self.id, "tls.invalid_handshake_message");
+                        ear.count("malformed tls hellos", 1);
                     }
                     self.state = State::Over;
                     return Fed::NotMine;
@@ -168,7 +151,7 @@ impl Opening {
                 break;
             }
             if !kept.keep(&mut self.part, more) {
-                ear(Heard::Lost(NO_ROOM_FOR_HELLO));
+                ear.lost(self.id, NO_ROOM_FOR_HELLO);
                 self.state = State::Over;
                 return Fed::NotMine;
             }
@@ -178,10 +161,10 @@ impl Opening {
     }
 
     /// Looks for certificates, with `bytes` more.
-    fn behind(&mut self, bytes: &[u8], kept: &Carried, scratch: &mut Vec<u8>, ear: &mut dyn FnMut(Heard<'_>)) -> Fed {
+    fn behind(&mut self, bytes: &[u8], kept: &Carried, scratch: &mut Vec<u8>, ear: &mut dyn Ear<Fact>) -> Fed {
         let State::Behind { skip, need } = self.state else { return Fed::NotMine };
         if !kept.keep(&mut self.part, bytes) {
-            ear(Heard::Lost(NO_ROOM_FOR_CERTIFICATES));
+            ear.lost(self.id, NO_ROOM_FOR_CERTIFICATES);
             self.state = State::Over;
             return Fed::NotMine;
         }
@@ -190,7 +173,10 @@ impl Opening {
         }
         scratch.clear();
         match certificates(&self.part, skip, scratch) {
-            Ok(body) => ear(Heard::Certificates(body)),
+            Ok(body) => {
+                facts::certificates(body, self.id, ear);
+                ear.end(self.id, How::Complete);
+            }
             Err(Stop::Incomplete { need }) => {
                 self.state = State::Behind { skip, need };
                 return Fed::Mine;
@@ -198,7 +184,7 @@ impl Opening {
             Err(_) => {
                 // Where the message was not read, the copy ends with its header.
                 if is_too_long(scratch.get(skip..).unwrap_or_default()) {
-                    ear(Heard::TooLong);
+                    ear.odd(self.id, "tls.handshake_invalid_length");
                 }
                 self.state = State::Over;
                 return Fed::NotMine;

@@ -7,6 +7,7 @@ use crate::rules::quic::BUFFERS as QUIC_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
 use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use crate::rules::talks::{self, Names};
+use crate::rules::tls::BUFFERS as TLS_BUFFERS;
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
@@ -16,10 +17,10 @@ use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use filters::eve::events;
 use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use filters::parts::eve::NAME;
-use filters::parts::heard::escaped;
 use protocols::conversation::{About, Fact as _, Kind, Side};
 #[cfg(feature = "quic")]
 use protocols::quic::conversation::Fact as QuicFact;
+use protocols::tls::facts::Fact as TlsFact;
 use protocols::x509::Certificate;
 use protocols::{ftp, smtp, ssh};
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
@@ -203,7 +204,7 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             }
         }),
         #[cfg(feature = "quic")]
-        App::Quic => object(row, "quic", &QUIC, |it| facts(it, "quic", one, QuicFact::ALL, &QUIC_BUFFERS)),
+        App::Quic => object(row, "quic", &QUIC, |it| facts(it, &QUIC, one, QuicFact::ALL, &QUIC_BUFFERS)),
         App::FtpData => object(row, "ftp_data", &FTP_DATA, |it| {
             if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
                 it.text("command", if command == 1 { "RETR" } else { "STOR" });
@@ -211,10 +212,10 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
         }),
         App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
-        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, "ssh", one, ssh::Fact::ALL, &SSH_BUFFERS)),
+        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, &SSH_OBJECT, one, ssh::Fact::ALL, &SSH_BUFFERS)),
         App::Smtp => {
             object(row, "smtp", &SMTP_OBJECT, |it| {
-                facts(it, "smtp", one, smtp::Fact::ALL, &SMTP_BUFFERS);
+                facts(it, &SMTP_OBJECT, one, smtp::Fact::ALL, &SMTP_BUFFERS);
             });
             object(row, "email", &EMAIL, |it| email(it, one));
         }
@@ -299,12 +300,18 @@ fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)])
 }
 
 /// Adds the texts of a protocol's facts that its filter's record has in this object.
-fn facts<const N: usize>(row: &mut RowWriter, object: &str, one: &Transaction, abouts: &[About], buffers: &Buffers<N>) {
+fn facts<const N: usize>(
+    row: &mut RowWriter,
+    object: &Schema,
+    one: &Transaction,
+    abouts: &[About],
+    buffers: &Buffers<N>,
+) {
     for (about, buffers) in abouts.iter().zip(buffers) {
         for side in [Side::Client, Side::Server] {
             let Some(buffer) = buffers[side.index()] else { continue };
             let Some((of, name)) = about.field[side.index()].split_once('.') else { continue };
-            if of == object {
+            if of == object.name && object.field(name).is_some() {
                 put_fact(row, name, about.kind, one.all(buffer, side.is_client()));
             }
         }
@@ -391,28 +398,10 @@ fn http2(row: &mut RowWriter, one: &Transaction) {
 }
 
 fn tls(row: &mut RowWriter, one: &Transaction) {
-    texts(
-        row,
-        one,
-        &[
-            ("ja3.hash", Buffer::JA3_HASH, true),
-            ("ja3.string", Buffer::JA3_STRING, true),
-            ("ja3s.hash", Buffer::JA3S_HASH, false),
-            ("ja3s.string", Buffer::JA3S_STRING, false),
-            ("ja4", Buffer::JA4_HASH, true),
-        ],
-    );
-    if let Some(name) = one.first(Buffer::TLS_SNI, true) {
-        row.text("sni", escaped(name));
-    }
-    let version = one.first(Buffer::TLS_VERSION, false).or(one.first(Buffer::TLS_VERSION, true));
-    match version {
-        Some(b"1.0") => _ = row.text("version", "TLSv1"),
-        Some(version @ [b'S' | b'0', ..]) => _ = row.text("version", version),
-        Some(version) => _ = row.text("version", [b"TLS ", version].concat()),
-        None => {}
-    }
-    if let Some(certificate) = one.first(Buffer::TLS_CERTS, false).and_then(Certificate::parse) {
+    facts(row, &TLS_OBJECT, one, TlsFact::ALL, &TLS_BUFFERS);
+    // Rules have no buffer with these texts.
+    let certificate = [false, true].into_iter().find_map(|side| one.first(Buffer::TLS_CERTS, side));
+    if let Some(certificate) = certificate.and_then(Certificate::parse) {
         let mut put = |name: &str, append: &dyn Fn(&mut Vec<u8>)| {
             let mut text = Vec::new();
             append(&mut text);
@@ -422,20 +411,11 @@ fn tls(row: &mut RowWriter, one: &Transaction) {
         put("issuerdn", &|text| certificate.issuer.append(text));
         put("notbefore", &|text| certificate.not_before.append(text));
         put("notafter", &|text| certificate.not_after.append(text));
-        texts(
-            row,
-            one,
-            &[("serial", Buffer::TLS_CERT_SERIAL, false), ("fingerprint", Buffer::TLS_CERT_FINGERPRINT, false)],
-        );
-    }
-    for (name, to_server) in [("client_alpns", true), ("server_alpns", false)] {
-        let names: Vec<_> = one.all(Buffer::TLS_ALPN, to_server).map(escaped).collect();
-        list(row, name, names.iter().map(|name| &name[..]));
     }
 }
 
 fn ftp(row: &mut RowWriter, one: &Transaction) {
-    facts(row, "ftp", one, ftp::Fact::ALL, &FTP_BUFFERS);
+    facts(row, &FTP_OBJECT, one, ftp::Fact::ALL, &FTP_BUFFERS);
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("dynamic_port", port);
     }
@@ -445,7 +425,7 @@ fn ftp(row: &mut RowWriter, one: &Transaction) {
 
 fn email(row: &mut RowWriter, one: &Transaction) {
     row.text("status", if one.complete[0] { "PARSE_DONE" } else { "PARSE_STARTED" });
-    facts(row, "email", one, smtp::Fact::ALL, &SMTP_BUFFERS);
+    facts(row, &EMAIL, one, smtp::Fact::ALL, &SMTP_BUFFERS);
     for (name, buffer) in [("to", Buffer::EMAIL_TO), ("cc", Buffer::EMAIL_CC)] {
         let addresses = one.all(buffer, true).flat_map(|text| text.split(|byte| *byte == b','));
         list(row, name, addresses.map(<[u8]>::trim_ascii));
