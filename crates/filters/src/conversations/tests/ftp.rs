@@ -1,3 +1,5 @@
+//! The filter `ftp`: its records, and the blocks that it rejects.
+
 use crate::conversations::ftp::KIND;
 use crate::conversations::*;
 use crate::json;

@@ -1,3 +1,5 @@
+//! The filter `sip`: its records, and the blocks that it rejects.
+
 use crate::conversations::sip::KIND;
 use crate::conversations::*;
 use crate::json;

@@ -1,3 +1,5 @@
+//! The filter `ssh`: its records, and the blocks that it rejects.
+
 use crate::conversations::ssh::KIND;
 use crate::conversations::*;
 use crate::json;
