@@ -26,18 +26,12 @@ const DOCS: [(&str, &str); 1] = [("RUSTDOCFLAGS", "-D warnings")];
 /// Quick steps first, except `tidy`: its findings in code that does not compile are of little use.
 const STEPS: &[Step] = &[
     FMT,
-    // Builds what the tests need, too.
     Step {
-        name: "clippy",
-        by_hand: "cargo clippy --workspace --all-targets -- -D warnings",
-        run: |root, _| lanes::build_linted(root),
+        name: "build",
+        by_hand: "cargo clippy --workspace --all-targets -- -D warnings; RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
+        run: |root, _| lanes::build_checked(root),
     },
     TIDY,
-    Step {
-        name: "docs",
-        by_hand: "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
-        run: |root, _| process::run(process::cargo(root, &["doc", "--workspace", "--no-deps"]).envs(DOCS)),
-    },
     Step { name: "test", by_hand: "cargo xtask test --all", run: lanes::run_all },
 ];
 

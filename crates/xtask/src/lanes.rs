@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every test of the workspace, as `cargo test --workspace` runs them, but several test programs at a
 //! time. Many tests wait for a device, a timer or another process, so one program alone leaves a processor idle. `--all`
-//! builds everything as `ci` does, with clippy's lints (`lints.rs`), and adds the tests that need builds of their own: models,
+//! builds everything as `ci` does, by a compiler that checks, too (`compiler.rs`), and adds the tests that need builds of their own: models,
 //! instructions, deaths at each store.
 //!
 //! A crate has one program of integration tests, or few. Each module of such a program runs in a process of its own, so
@@ -8,8 +8,8 @@
 //! Tests that failed run once more at the end, alone. Where they pass then, the last lines name them: they need more of the
 //! machine than they should.
 
+use crate::compiler::{self, Environment};
 use crate::counts::Counts;
-use crate::lints::LINTED;
 use crate::{Failure, Outcome, crash, process};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,10 +27,11 @@ const LANES: usize = 3;
 const THREADS: &str = "3";
 
 /// The programs that take longest, which begin first: one that began last would run alone.
-const LONGEST: [&str; 9] = [
+const LONGEST: [&str; 10] = [
     "instructions",
     "model",
     "filters filters",
+    "inspection inspection",
     "kill points",
     "documentation",
     "cli live",
@@ -68,13 +69,13 @@ fn run_programs(root: &Path, all: bool, counts: &mut Counts) -> Outcome {
     let folder = root.join("target/lanes");
     let made = std::fs::create_dir_all(&folder);
     made.map_err(|error| Failure::Failed(format!("cannot make `{}`: {error}", folder.display())))?;
-    let environment: Environment = if all { &LINTED } else { &[] };
-    let mut waiting: VecDeque<Program> = programs(root, environment)?.into();
+    let environment = if all { compiler::environment(root)? } else { Environment::new() };
+    let mut waiting: VecDeque<Program> = programs(root, &environment)?.into();
     waiting.push_back(cargo(root, "documentation", "test --workspace --doc --no-fail-fast -- --show-output"));
     if all {
         waiting.push_back(cargo(root, "kill points", &crash::POINTS.join(" ")));
     }
-    waiting.iter_mut().for_each(|program| program.environment = environment);
+    waiting.iter_mut().for_each(|program| program.environment.clone_from(&environment));
     if all {
         waiting.extend(optimised(root));
     }
@@ -137,9 +138,6 @@ fn alone<W: Write>(
     Ok(again)
 }
 
-/// Variables of builds.
-type Environment = &'static [(&'static str, &'static str)];
-
 /// A program that runs tests, not begun.
 #[derive(Clone, Default)]
 struct Program {
@@ -163,7 +161,7 @@ impl Program {
             command.arg("--exact").args(&self.tests);
         }
         command.env("CARGO_MANIFEST_DIR", &self.folder).env("RUST_TEST_THREADS", THREADS);
-        command.envs(self.environment.iter().copied());
+        command.envs(self.environment.iter().cloned());
         command
     }
 
@@ -193,7 +191,7 @@ impl Program {
 }
 
 /// Builds the test programs of the workspace.
-fn programs(root: &Path, environment: Environment) -> Result<Vec<Program>, Failure> {
+fn programs(root: &Path, environment: &Environment) -> Result<Vec<Program>, Failure> {
     let mut programs = Vec::new();
     for (program, is_integration) in built(root, environment)? {
         programs.extend(if is_integration { program.by_module()? } else { vec![program] });
@@ -201,18 +199,19 @@ fn programs(root: &Path, environment: Environment) -> Result<Vec<Program>, Failu
     Ok(programs)
 }
 
-/// Builds the whole workspace with clippy's lints.
-pub(crate) fn build_linted(root: &Path) -> Outcome {
-    built(root, &LINTED)?;
+/// Builds the whole workspace, and checks it.
+pub(crate) fn build_checked(root: &Path) -> Outcome {
+    let environment = compiler::environment(root)?;
+    built(root, &environment)?;
     // The libraries that C programs use are parts of no test program, but built by tests.
-    process::run(process::cargo(root, &["build", "--workspace"]).envs(LINTED))
+    process::run(process::cargo(root, &["build", "--workspace"]).envs(environment))
 }
 
 /// Builds the test programs. With each, whether its tests are integration tests.
-fn built(root: &Path, environment: Environment) -> Result<Vec<(Program, bool)>, Failure> {
+fn built(root: &Path, environment: &Environment) -> Result<Vec<(Program, bool)>, Failure> {
     let arguments = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let mut command = process::cargo(root, &arguments);
-    command.envs(environment.iter().copied()).stderr(Stdio::inherit());
+    command.envs(environment.iter().cloned()).stderr(Stdio::inherit());
     let built = command.output().map_err(|error| process::absent(&command, &error))?;
     if !built.status.success() {
         return Err(Failure::Failed(format!("tests could not be built: {}", built.status)));
@@ -252,9 +251,9 @@ fn optimised(root: &Path) -> Vec<Program> {
     let mut programs = vec![cargo(root, "model", "xtask model --fast")];
     // Golden files are of optimised code: not worth building it where instructions cannot be counted.
     if process::output(&mut process::program(root, "valgrind", &["--version"])).is_ok() {
-        // Optimisation across crates takes as long as all else, for each program that is linked: no more than needed.
-        programs.push(cargo(root, "instructions", "test --release -p bench --lib instructions"));
-        programs.push(cargo(root, "engine instructions", "test --release -p engine --test run instructions"));
+        // Both at once: by itself, `engine` wants other features of the crates of others.
+        let test = "test --profile counted -p bench -p engine --lib --test run instructions";
+        programs.push(cargo(root, "instructions", test));
     } else {
         eprintln!("ci: skipped: needs valgrind, to count instructions");
     }

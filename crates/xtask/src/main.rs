@@ -10,6 +10,7 @@ mod bench;
 mod changed;
 mod ci;
 mod compatible;
+mod compiler;
 mod counts;
 mod crash;
 mod files;
@@ -17,7 +18,6 @@ mod fmt;
 mod fuzz;
 mod install;
 mod lanes;
-mod lints;
 mod markdown;
 mod model;
 mod modules;
@@ -157,6 +157,9 @@ fn main() -> ExitCode {
 }
 
 fn start(arguments: &[String]) -> Outcome {
+    if compiler::is_asked(arguments) {
+        return compiler::run(arguments);
+    }
     let Some((name, rest)) = arguments.split_first() else {
         return Err(Failure::Usage("which task?".into()));
     };
