@@ -1,7 +1,7 @@
 //! Instructions a packet of each stage of `pcap | decap | tcp | http | eve`, against `tests/instructions.golden`: 3 % more and
 //! this fails. Less is told.
 //!
-//!     cargo test --release -p bench --lib instructions
+//!     cargo test --profile counted -p bench --lib instructions
 //!
 //! Tests of the library, since cargo builds the program for a test in a file of its own.
 //!

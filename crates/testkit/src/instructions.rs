@@ -10,7 +10,7 @@ use std::process::Command;
 /// Whether instructions can be counted here. Else says why not, as a test does that is skipped.
 pub fn can_be_counted() -> bool {
     if cfg!(debug_assertions) {
-        eprintln!("skipped: the golden file is of a release build");
+        eprintln!("skipped: the golden file is of optimised code");
         return false;
     }
     let is_there = Command::new("valgrind").arg("--version").output().is_ok();

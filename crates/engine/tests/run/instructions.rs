@@ -1,7 +1,7 @@
 //! Counts instructions for each block and hop in one stage, and compares them with `tests/instructions.golden`. The
 //! test fails at 2 % more, and reports a smaller count.
 //!
-//!     cargo test --release -p engine --test run instructions
+//!     cargo test --profile counted -p engine --test run instructions
 //!
 //! The test runs its own program under valgrind, which counts every instruction. `UPDATE=1` writes the file. The source
 //! copies 100 bytes into each block.

@@ -2,7 +2,7 @@
 
 use crate::parts::{Graph, Keep, Shout, exactly, texts};
 use base::atomic::StopFlag;
-use engine::{Choice, End, NodeId};
+use engine::{Choice, End};
 use filter::prelude::*;
 
 const WORDS: [(u32, &[u8]); 4] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, b"dora")];
@@ -43,7 +43,7 @@ fn selectors_divide_by_class() {
 #[test]
 #[cfg(debug_assertions)]
 fn a_filter_that_changes_what_its_kind_does_not_say_ends_in_a_panic() {
-    let said = |add: fn(&mut Graph) -> NodeId| {
+    let said = |add: fn(&mut Graph) -> engine::NodeId| {
         let mut graph = Graph::default();
         let source = graph.source(&WORDS);
         let (changes, sink) = (add(&mut graph), graph.sink("sink"));
