@@ -89,8 +89,12 @@ impl Ear<Fact> for Listener<'_> {
 
     fn odd(&mut self, id: Id, event: &'static str) {
         // It is about the file, so either side may show it.
-        if let Some(one) = self.exchanges.find(id.exchange, self.to).and_then(|one| self.to.get(one)) {
-            [true, false].into_iter().for_each(|side| one.put_event(event, side));
+        let Some(number) = self.exchanges.find(id.exchange, self.to) else { return };
+        for side in [true, false] {
+            if let Some(one) = self.to.get(number) {
+                one.put_event(event, side);
+            }
+            self.to.change(number, side);
         }
     }
 
@@ -181,6 +185,9 @@ mod tests {
             assert_eq!(file.first(Buffer::FILE_NAME, true), Some(&b"fx"[..]));
             assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
             assert_eq!(file.events, [("smb.file_overlap", true), ("smb.file_overlap", false)]);
+            // Rules for either side are tried, though nothing of the file comes from the server.
+            let of_file = to.changed.iter().filter(|changed| changed.0 == file.id);
+            assert!(of_file.map(|changed| changed.1).any(|to_server| !to_server));
         }
     }
 
