@@ -304,6 +304,9 @@ pub const TALK_BUFFERED_BYTES: usize = 64 << 20;
 /// Exchanges of one connection that wait for their end, such as commands for their replies. Further ones have no record.
 pub const TALK_EXCHANGES: usize = 64;
 
+/// Bytes of a text that the record of an exchange has. What follows is cut off.
+pub const TALK_TEXT_BYTES: usize = 64 << 10;
+
 /// Items that a list in the record of an exchange has.
 pub const TALK_ITEMS: usize = 64;
 

@@ -25,12 +25,9 @@ mod http_events;
 pub(crate) mod inspector;
 pub(crate) mod midstream;
 mod mime;
-mod mqtt;
-mod prefixed;
 #[cfg(feature = "quic")]
 mod quic;
 pub(crate) mod reload;
-mod rfb;
 pub(crate) mod row;
 mod small;
 mod smb;

@@ -22,24 +22,12 @@ macro_rules! apps {
             Smtp,
             /// FTP data connections.
             FtpData,
-            /// MQTT.
-            Mqtt,
-            /// TFTP.
-            Tftp,
             /// DHCP.
             Dhcp,
             /// NTP.
             Ntp,
             /// SMB.
             Smb,
-            /// SNMP.
-            Snmp,
-            /// IKE.
-            Ike,
-            /// Kerberos 5.
-            Krb5,
-            /// RFB (VNC).
-            Rfb,
             /// HTTP/2.
             Http2,
             /// PostgreSQL.
@@ -73,15 +61,9 @@ macro_rules! apps {
                     App::Llmnr => "llmnr",
                     App::Smtp => "smtp",
                     App::FtpData => "ftp-data",
-                    App::Mqtt => "mqtt",
-                    App::Tftp => "tftp",
                     App::Dhcp => "dhcp",
                     App::Ntp => "ntp",
                     App::Smb => "smb",
-                    App::Snmp => "snmp",
-                    App::Ike => "ike",
-                    App::Krb5 => "krb5",
-                    App::Rfb => "rfb",
                     App::Http2 => "http2",
                     App::Pgsql => "pgsql",
                     App::Quic => "quic",
@@ -128,7 +110,6 @@ impl App {
             App::Doh2,
             App::WebSocket,
             App::Quic,
-            App::Ike,
             App::Dcerpc,
             App::Smb,
             App::Tls,
@@ -136,13 +117,8 @@ impl App {
             App::Llmnr,
             App::Smtp,
             App::FtpData,
-            App::Tftp,
             App::Ntp,
-            App::Snmp,
-            App::Mqtt,
-            App::Rfb,
             App::Dhcp,
-            App::Krb5,
         ];
         match name {
             "http1" => Some(App::Http1),

@@ -11,7 +11,9 @@
 
 use crate::app::App;
 use crate::carry::Carried;
+use crate::fit::Fit;
 use crate::mime::Found;
+use crate::probe::First;
 use crate::tls::append_name;
 use packet::Flow;
 use std::borrow::Cow;
@@ -36,6 +38,11 @@ impl Side {
     /// Whether it speaks to the server.
     pub const fn is_client(self) -> bool {
         matches!(self, Side::Client)
+    }
+
+    /// Its peer.
+    pub const fn other(self) -> Side {
+        Side::to_server(!self.is_client())
     }
 
     /// 0: the client.
@@ -350,14 +357,36 @@ pub struct Protocol {
     pub facts: &'static [About],
     /// A record's source is the sender of its first message, and not the client.
     pub is_of_sender: bool,
-    /// The first bytes of a stream tell that it is the protocol's ([`probe`](crate::probe)). Otherwise the conversation does.
-    pub is_probed: bool,
+    /// Both sides of an exchange are one transaction to rules, which ask both for each of their options.
+    pub is_one: bool,
+    /// Whether the first bytes of a side, or a datagram, are the protocol's. `None`: a row of [`probe`](crate::probe) tells
+    /// rules, and to the filter the conversation tells.
+    pub probe: Option<fn(&First<'_>) -> Fit>,
     /// The purpose of the filter, in a line.
     pub does: &'static str,
     /// Its description.
     pub help: &'static str,
     /// A request with a bundled capture, and what it writes.
     pub example: (&'static str, &'static str),
+}
+
+impl Protocol {
+    /// A protocol by its name, what carries it, and its facts. Its records are of the client, and it has no probe and no
+    /// description yet.
+    pub const fn of(app: App, over: Over, facts: &'static [About]) -> Protocol {
+        let (is_of_sender, is_one, probe) = (false, false, None);
+        Protocol { app, over, facts, is_of_sender, is_one, probe, does: "", help: "", example: ("", "") }
+    }
+}
+
+/// Tells a message that is an exchange by itself; `next` is its number.
+pub fn message<F>(next: &mut u64, side: Side, ear: &mut dyn Ear<F>, tell: impl FnOnce(Id, &mut dyn Ear<F>)) {
+    let id = Id { exchange: *next, side };
+    *next += 1;
+    ear.begin(id);
+    tell(id, ear);
+    ear.end(id, How::Complete);
+    ear.over(id.exchange);
 }
 
 /// A conversation whose exchanges are records as they stand.
@@ -380,15 +409,42 @@ pub trait Talk: Debug + Sized + Send + 'static {
     fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Self::Fact>) -> Fed;
 
     /// This many bytes of a side are missing.
-    fn gap(&mut self, side: Side, missing: u32, kept: &Carried, ear: &mut dyn Ear<Self::Fact>);
+    fn gap(&mut self, _side: Side, _missing: u32, _kept: &Carried, _ear: &mut dyn Ear<Self::Fact>) {}
 
     /// The connection has ended: ends exchanges, and gives memory back.
-    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Self::Fact>);
+    fn end(&mut self, _kept: &Carried, _ear: &mut dyn Ear<Self::Fact>) {}
 }
 
 #[cfg(test)]
 pub(crate) mod heard {
     use super::*;
+    use packet::frame::protocol;
+
+    /// Checks what is said of a connection, read whole and in pieces.
+    pub(crate) fn check_talk<T: Talk>(runs: &[(Side, &[u8])], expected: &[&str]) {
+        for size in [1, 7, usize::MAX] {
+            check_runs::<T>(protocol::TCP, runs, size, expected);
+        }
+    }
+
+    /// Checks what is said of datagrams.
+    pub(crate) fn check_datagrams<T: Talk>(runs: &[(Side, &[u8])], expected: &[&str]) {
+        check_runs::<T>(protocol::UDP, runs, usize::MAX, expected);
+    }
+
+    fn check_runs<T: Talk>(protocol: u8, runs: &[(Side, &[u8])], size: usize, expected: &[&str]) {
+        let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+        let flow = Flow { source, target, source_port: 40000, target_port: 9, protocol };
+        let (mut talk, kept, mut ear) = (T::new(&flow), Carried::new(1 << 20), Heard::default());
+        for (side, bytes) in runs {
+            for bytes in bytes.chunks(size) {
+                talk.feed(*side, Run { bytes, time: 0 }, &kept, &mut ear);
+            }
+        }
+        talk.end(&kept, &mut ear);
+        assert_eq!(ear.said, expected, "by {size}");
+        assert_eq!(kept.bytes(), 0);
+    }
 
     /// Notes what it hears, in words.
     #[derive(Debug, Default)]

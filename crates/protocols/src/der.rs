@@ -52,6 +52,27 @@ impl<'a> Der<'a> {
     }
 }
 
+/// Appends an object identifier as numbers with dots (X.690, 8.19).
+pub fn append_object(out: &mut Vec<u8>, object: &[u8]) {
+    let mut number = 0u64;
+    let mut is_first = true;
+    for byte in object {
+        number = number.wrapping_shl(7) | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        if is_first {
+            let root = (number / 40).min(2);
+            out.push(b'0' + root as u8);
+            number -= root * 40;
+        }
+        is_first = false;
+        out.push(b'.');
+        out.extend_from_slice(number.to_string().as_bytes());
+        number = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

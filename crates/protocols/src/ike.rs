@@ -1,10 +1,137 @@
 //! Messages of IKE, versions 1 (RFC 2408) and 2 (RFC 7296): their headers, and the types and bytes of payloads that
-//! are not encrypted.
+//! are not encrypted. Each message is an exchange of the conversation.
 
+use crate::app::App;
+use crate::carry::Carried;
+use crate::conversation::{self, About, Ear, Fed, Kind, Over, Protocol, Run, Side, Talk};
+use crate::fit::Fit;
+use packet::Flow;
 use packet::bytes::u32_at;
+use packet::text::append_hex;
+
+/// Most payloads of a message that are told.
+const PAYLOADS: usize = 64;
+
+/// A fact about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// 1 or 2.
+    Version,
+    /// The number that the initiator chose, of its messages.
+    Initiator,
+    /// The number that the responder chose, of its messages.
+    Responder,
+    /// The type of exchange.
+    Exchange,
+    /// Programs and features of the initiator.
+    Vendor,
+    /// A Diffie-Hellman public value.
+    KeyExchange,
+    /// Its length.
+    KeyExchangeLength,
+    /// Random bytes.
+    Nonce,
+    /// Their number.
+    NonceLength,
+    /// Types of notifications.
+    Notify,
+}
+
+impl conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About::both("ike.version_major", "ike.version_major", Kind::Number),
+        About::client("ike.init_spi", "ike.init_spi", Kind::Text),
+        About::server("ike.resp_spi", "ike.resp_spi", Kind::Text),
+        About::both("ike.exchange_type", "ike.exchtype", Kind::Number),
+        About::client("ike.vendor_ids", "ike.vendor", Kind::Item),
+        About::both("ike.key_exchange_payload", "ike.key_exchange_payload", Kind::Shown(append_hex)),
+        About::both("ike.key_exchange_payload_length", "ike.key_exchange_payload_length", Kind::Number),
+        About::both("ike.nonce_payload", "ike.nonce_payload", Kind::Shown(append_hex)),
+        About::both("ike.nonce_payload_length", "ike.nonce_payload_length", Kind::Number),
+        About::both("ike.notify_type", "ike.notify_type", Kind::Number),
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// A flow of datagrams.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    next: u64,
+}
+
+impl Talk for Conversation {
+    type Fact = Fact;
+
+    const PROTOCOL: Protocol = Protocol {
+        probe: Some(|first| {
+            let is_ike = (first.has_port(500) || first.has_port(4500)) && Message::parse(first.bytes).is_some();
+            Fit::of(is_ike)
+        }),
+        does: "reads IKE messages (IPsec) and gives a record of each",
+        help: "Gives a record of each message from or to port 500 or 4500: `ike.version_major`, `ike.exchange_type`, the number of \
+               its sender (`ike.init_spi` or `ike.resp_spi`), and of payloads that are not encrypted `ike.vendor_ids` of the \
+               initiator, `ike.key_exchange_payload` and `ike.nonce_payload` in hexadecimal with their lengths, and the first \
+               `ike.notify_type`. Up to 64 payloads of a message are read.",
+        example: ("pcap talks.pcap | udp | ike | head 1", EXAMPLE),
+        is_of_sender: true,
+        ..Protocol::of(App::Ike, Over::Datagrams, <Fact as conversation::Fact>::ALL)
+    };
+
+    fn new(_flow: &Flow) -> Conversation {
+        Conversation::default()
+    }
+
+    fn feed(&mut self, side: Side, run: Run<'_>, _kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+        let Some(message) = Message::parse(run.bytes) else { return Fed::NotMine };
+        conversation::message(&mut self.next, side, ear, |id, ear| {
+            ear.number(id, Fact::Version, message.version.into());
+            match side {
+                Side::Client => ear.fact(id, Fact::Initiator, &hex(&message.initiator)),
+                Side::Server => ear.fact(id, Fact::Responder, &hex(&message.responder)),
+            }
+            ear.number(id, Fact::Exchange, message.exchange.into());
+            for (at, (kind, contents)) in message.payloads.enumerate() {
+                if at == PAYLOADS {
+                    return ear.lost(id, "ike payloads not read");
+                }
+                if kind::VENDOR.contains(&kind) {
+                    ear.fact(id, Fact::Vendor, &hex(contents));
+                } else if kind::KEY_EXCHANGE.contains(&kind) {
+                    // In version 2 a group and two bytes precede the value (RFC 7296, 3.4).
+                    let value = contents.get(4..).filter(|_| message.version == 2).unwrap_or(contents);
+                    ear.fact(id, Fact::KeyExchange, value);
+                    ear.number(id, Fact::KeyExchangeLength, value.len() as u64);
+                } else if kind::NONCE.contains(&kind) {
+                    ear.fact(id, Fact::Nonce, contents);
+                    ear.number(id, Fact::NonceLength, contents.len() as u64);
+                } else if kind::NOTIFY.contains(&kind) {
+                    // In version 1 a domain comes first (RFC 2408, 3.14).
+                    let at = if message.version == 1 { 6 } else { 2 };
+                    if let Some([high, low]) = contents.get(at..).and_then(|rest| rest.first_chunk()).copied() {
+                        ear.number(id, Fact::Notify, u16::from_be_bytes([high, low]).into());
+                    }
+                }
+            }
+        });
+        Fed::Mine
+    }
+}
+
+/// The bytes in hexadecimal: rules compare with it.
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    let mut digits = Vec::new();
+    append_hex(&mut digits, bytes);
+    digits
+}
+
+const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:40.340000000Z","flow_id":2066847296690590,"event_type":"ike","src_ip":"192.0.2.1","src_port":500,"dest_ip":"192.0.2.2","dest_port":500,"proto":"UDP","ike":{"version_major":2,"init_spi":"0102030405060708","exchange_type":34,"vendor_ids":["6578616d706c652076656e646f722e2e"],"key_exchange_payload":"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","key_exchange_payload_length":32,"nonce_payload":"6465666768696a6b6c6d6e6f70717273","nonce_payload_length":16}}
+"#;
 
 /// Types of payloads, in version 1 and in version 2.
-pub mod kind {
+mod kind {
     /// A Diffie-Hellman public value.
     pub const KEY_EXCHANGE: [u8; 2] = [4, 34];
     /// Random bytes.
@@ -80,6 +207,7 @@ impl<'a> Iterator for Payloads<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conversation::heard::check_datagrams;
     use proptest::prelude::*;
 
     fn message(first: u8, version: u8, flags: u8, payloads: &[u8]) -> Vec<u8> {
@@ -100,6 +228,27 @@ mod tests {
         for wrong in [&bytes[..30], &message(4, 0x30, 0, b""), &[0; 40]] {
             assert!(Message::parse(wrong).is_none());
         }
+    }
+
+    #[test]
+    fn what_a_message_tells() {
+        let check = |bytes: &[u8], side: Side, expected: &[&str]| {
+            check_datagrams::<Conversation>(&[(side, bytes)], expected);
+        };
+        let (one, two) = ("01".repeat(8), "02".repeat(8));
+        let said = ["KeyExchange=ke", "KeyExchangeLength=2", "Nonce=n", "NonceLength=1", "Complete"];
+        let said = |first: &[&str]| [first, &said].concat().iter().map(|it| it.to_string()).collect::<Vec<_>>();
+        let bytes = message(4, 0x10, 0, b"\x0a\0\0\x06ke\0\0\0\x05n");
+        let initiator = said(&["Version=1", &format!("Initiator={one}"), "Exchange=2"]);
+        check(&bytes, Side::Client, &initiator.iter().map(String::as_str).collect::<Vec<_>>());
+        let responder = said(&["Version=1", &format!("Responder={two}"), "Exchange=2"]);
+        check(&bytes, Side::Server, &responder.iter().map(String::as_str).collect::<Vec<_>>());
+        // Version 2: a group comes before the value, and a vendor and a notification behind it.
+        let bytes = message(34, 0x20, 0, b"\x2b\0\0\x0a\0\x1f\0\0ke\x29\0\0\x05v\0\0\0\x08\0\0\x40\x04");
+        let initiator = format!("Initiator={one}");
+        let said = ["KeyExchange=ke", "KeyExchangeLength=2", "Vendor=76", "Notify=16388", "Complete"];
+        check(&bytes, Side::Client, &[&["Version=2", &initiator, "Exchange=2"], &said[..]].concat());
+        check(b"x", Side::Client, &[]);
     }
 
     proptest! {

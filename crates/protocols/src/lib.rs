@@ -24,8 +24,14 @@ macro_rules! talks {
         $then! {
             $($with)*;
             ftp Ftp
+            ike Ike
+            krb5 Krb5
+            mqtt Mqtt
+            rfb Rfb
             sip Sip
+            snmp Snmp
             ssh Ssh
+            tftp Tftp
         }
     };
 }
@@ -55,10 +61,9 @@ pub mod gquic;
 pub mod hpack;
 pub mod http;
 pub mod http2;
-pub mod ike;
 pub mod mime;
-pub mod mqtt;
 pub mod ntp;
+pub mod prefixed;
 pub mod probe;
 pub mod proxy;
 pub mod quic;

@@ -1,9 +1,9 @@
 //! Which protocol a flow speaks, by the first bytes of a side. Ports decide only between protocols that look alike.
 
 use crate::app::App;
-use crate::der::{Der, tag};
+use crate::conversation::Over;
 use crate::fit::Fit;
-use crate::{dcerpc, dns, http2, ike, mqtt, quic, sip, smb};
+use crate::{TALKS, dcerpc, dns, http2, quic, sip, smb};
 use packet::Flow;
 
 /// What the bytes say.
@@ -29,22 +29,26 @@ pub struct First<'a> {
 }
 
 impl First<'_> {
-    fn has_port(&self, port: u16) -> bool {
+    /// Whether a side has this port.
+    pub fn has_port(&self, port: u16) -> bool {
         has_port(self.flow, port)
     }
 
-    fn begins(&self, words: &[&[u8]]) -> Fit {
+    /// Whether the bytes begin with one of the words.
+    pub fn begins(&self, words: &[&[u8]]) -> Fit {
         begins(self.bytes, words, <[u8]>::eq)
     }
 
-    fn begins_nocase(&self, words: &[&[u8]]) -> Fit {
+    /// The same, for letters of either case.
+    pub fn begins_nocase(&self, words: &[&[u8]]) -> Fit {
         begins(self.bytes, words, <[u8]>::eq_ignore_ascii_case)
     }
 }
 
 type Probe = fn(&First<'_>) -> Fit;
 
-/// The first one that fits decides. HTTP has methods of SIP, which looks at the whole line.
+/// The first one that fits decides, before those that protocols of [`TALKS`] bring. HTTP has methods of SIP, which looks at
+/// the whole line.
 const STREAMS: &[(App, Probe)] = &[
     (App::Sip, |first| match sip::probe(first.bytes) {
         Fit::More => Fit::No,
@@ -62,12 +66,6 @@ const STREAMS: &[(App, Probe)] = &[
     (App::Smtp, smtp),
     (App::Ftp, ftp),
     (App::Sip, |first| sip::probe(first.bytes)),
-    (App::Mqtt, |first| {
-        let answers = !first.to_server && first.has_port(1883) && mqtt::is_answer(first.bytes);
-        Fit::of(first.to_server && mqtt::is_connect(first.bytes) || answers)
-    }),
-    (App::Rfb, |first| first.begins(&[b"RFB 003."])),
-    (App::Krb5, |first| Fit::of(first.has_port(88) && first.bytes.get(4..).is_some_and(begins_krb5))),
     (App::Dns, |first| dns_stream(first, App::Dns)),
     (App::Llmnr, |first| dns_stream(first, App::Llmnr)),
 ];
@@ -75,9 +73,9 @@ const STREAMS: &[(App, Probe)] = &[
 /// Which protocol a stream speaks.
 pub fn stream(first: &First<'_>) -> Says {
     let mut says = Says::No;
-    for (app, probe) in STREAMS {
+    for (app, probe) in STREAMS.iter().copied().chain(talks(Over::Datagrams)) {
         match probe(first) {
-            Fit::Is => return Says::Is(*app),
+            Fit::Is => return Says::Is(app),
             Fit::More => says = Says::More,
             Fit::No => {}
         }
@@ -88,21 +86,26 @@ pub fn stream(first: &First<'_>) -> Says {
 /// Which protocol a datagram is of. `wire_len`: its length before a capture cut it.
 pub fn datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| has_port(flow, port);
-    let rows: [(App, &dyn Fn() -> bool); 10] = [
+    let rows: [(App, &dyn Fn() -> bool); 6] = [
         (App::Quic, &|| quic::begins(payload)),
         (dns::of_ports(flow).unwrap_or(App::Dns), &|| {
             dns::is_datagram([flow.source_port, flow.target_port], payload, wire_len)
         }),
         (App::Sip, &|| sip::head(payload).is_some()),
-        (App::Snmp, &|| (port(161) || port(162)) && is_snmp(payload)),
         (App::Dcerpc, &|| dcerpc::Datagram::parse(payload).is_some()),
-        (App::Krb5, &|| port(88) && is_krb5(payload)),
-        (App::Ike, &|| (port(500) || port(4500)) && ike::Message::parse(payload).is_some()),
         (App::Dhcp, &|| (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63])),
         (App::Ntp, &|| port(123) && payload.len() >= 48),
-        (App::Tftp, &|| flow.target_port == 69 && is_tftp(payload)),
     ];
-    rows.into_iter().find(|(_, fits)| fits()).map_or(App::Unknown, |(app, _)| app)
+    let first = First { bytes: payload, to_server: true, flow };
+    let known = rows.into_iter().find(|(_, fits)| fits()).map(|(app, _)| app);
+    known
+        .or_else(|| talks(Over::Streams).find(|(_, probe)| probe(&first) == Fit::Is).map(|(app, _)| app))
+        .unwrap_or_default()
+}
+
+/// The protocols that have a probe of their own, but for those that are only over this.
+fn talks(but: Over) -> impl Iterator<Item = (App, Probe)> {
+    TALKS.iter().filter(move |talk| talk.over != but).filter_map(|talk| Some((talk.app, talk.probe?)))
 }
 
 /// The side that first bytes like these come from; 0 is the client. `None`: they do not tell.
@@ -214,27 +217,6 @@ fn hello(bytes: &[u8]) -> Fit {
 
 fn dns_stream(first: &First<'_>, app: App) -> Fit {
     if dns::of_ports(first.flow) == Some(app) { dns::probe(first.bytes) } else { Fit::No }
-}
-
-/// Whether it is an SNMP message (RFC 1157, RFC 3416, RFC 3412): a sequence that begins with a version.
-fn is_snmp(payload: &[u8]) -> bool {
-    let version = Der(payload).expect(tag::SEQUENCE).and_then(|inner| Der(inner).expect(tag::INTEGER));
-    matches!(version, Some([0 | 1 | 3]))
-}
-
-/// Whether it is a TFTP request (RFC 1350): read or write, a name, a mode.
-pub fn is_tftp(payload: &[u8]) -> bool {
-    matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
-}
-
-/// Whether it is a Kerberos 5 message (RFC 4120). Its tag is the message type.
-pub fn is_krb5(payload: &[u8]) -> bool {
-    Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
-}
-
-/// Whether it is the start of a Kerberos 5 message.
-fn begins_krb5(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
 }
 
 #[cfg(test)]

@@ -124,14 +124,10 @@ impl Talk for Conversation {
     type Fact = Fact;
 
     const PROTOCOL: Protocol = Protocol {
-        app: App::Ssh,
-        over: Over::Streams,
-        facts: <Fact as conversation::Fact>::ALL,
-        is_of_sender: false,
-        is_probed: false,
         does: "reads what SSH peers say of themselves and gives a record of each connection",
         help: HELP,
         example: ("pcap ssh.pcap | ssh", EXAMPLE),
+        ..Protocol::of(App::Ssh, Over::Streams, <Fact as conversation::Fact>::ALL)
     };
 
     fn new(_flow: &Flow) -> Conversation {

@@ -1,6 +1,6 @@
 //! The fields of a certificate (RFC 5280): subject, issuer and validity. Keys and signatures are not read.
 
-use crate::der::{Der, tag};
+use crate::der::{Der, append_object, tag};
 use packet::text::append_escaped;
 use std::net::IpAddr;
 
@@ -154,27 +154,6 @@ fn append_kind(out: &mut Vec<u8>, object: &[u8]) {
         _ => return append_object(out, object),
     };
     out.extend_from_slice(name.as_bytes());
-}
-
-/// An object identifier as numbers with dots (X.690, 8.19).
-fn append_object(out: &mut Vec<u8>, object: &[u8]) {
-    let mut number = 0u64;
-    let mut is_first = true;
-    for byte in object {
-        number = number.wrapping_shl(7) | u64::from(byte & 0x7f);
-        if byte & 0x80 != 0 {
-            continue;
-        }
-        if is_first {
-            let root = (number / 40).min(2);
-            out.push(b'0' + root as u8);
-            number -= root * 40;
-        }
-        is_first = false;
-        out.push(b'.');
-        out.extend_from_slice(number.to_string().as_bytes());
-        number = 0;
-    }
 }
 
 /// A string of 16-bit characters.

@@ -8,7 +8,7 @@ mod tests;
 use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
-use base::limits::{TALK_BUFFERED_BYTES, TALK_EXCHANGES, TALK_ITEMS};
+use base::limits::{TALK_BUFFERED_BYTES, TALK_EXCHANGES, TALK_ITEMS, TALK_TEXT_BYTES};
 use filter::prelude::*;
 use first::{First, Found};
 use protocols::app::App;
@@ -17,7 +17,8 @@ use protocols::conversation::{self, Ear, Fact as _, Fed, How, Id, Over, Protocol
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-const _: () = assert!(TALK_EXCHANGES == 64 && TALK_ITEMS == 64, "the help of protocols says so");
+const _: () =
+    assert!(TALK_EXCHANGES == 64 && TALK_ITEMS == 64 && TALK_TEXT_BYTES == 64 << 10, "the help of protocols says so");
 
 /// What a protocol's filter is.
 const fn kind<T: Talk>() -> Kind {
@@ -63,7 +64,13 @@ const fn fields(facts: &[conversation::About]) -> ([Field; FIELDS], usize) {
         let about = &facts[at % facts.len()];
         let name = about.field[at / facts.len()];
         if !name.is_empty() && !has(&fields, count, name) {
-            fields[count] = Field::new(name, field_type(about.kind));
+            let place = place(&fields, count, name);
+            let mut behind = count;
+            while behind > place {
+                fields[behind] = fields[behind - 1];
+                behind -= 1;
+            }
+            fields[place] = Field::new(name, field_type(about.kind));
             count += 1;
         }
         at += 1;
@@ -88,6 +95,31 @@ const fn has(fields: &[Field; FIELDS], count: usize, name: &str) -> bool {
         at += 1;
     }
     false
+}
+
+/// Where a field belongs: behind the last one that has most of the words before its name's last dot.
+const fn place(fields: &[Field; FIELDS], count: usize, name: &str) -> usize {
+    let (mut most, mut place, mut at) = (0, count, 0);
+    while at < count {
+        let common = common_words(fields[at].name.as_bytes(), name.as_bytes());
+        if common > 0 && common >= most {
+            (most, place) = (common, at + 1);
+        }
+        at += 1;
+    }
+    place
+}
+
+/// The length of the words, each with a dot behind it, that both names begin with.
+const fn common_words(one: &[u8], other: &[u8]) -> usize {
+    let (mut words, mut at) = (0, 0);
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+        if one[at - 1] == b'.' {
+            words = at;
+        }
+    }
+    words
 }
 
 const fn is_same(one: &[u8], other: &[u8]) -> bool {
@@ -210,11 +242,15 @@ impl<T: Talk> Ear<T::Fact> for Listener<'_, '_, T> {
             return;
         }
         let carried = self.carried;
+        let text = &value[..value.len().min(TALK_TEXT_BYTES)];
+        if text.len() < value.len() {
+            self.outlet.count("texts cut", 1);
+        }
         let Some(Exchange { facts, .. }) = self.find(id.exchange) else { return };
         let count = facts.count(fact, id.side);
         if about.kind.is_item() && count == TALK_ITEMS {
             self.outlet.count("items not listed", 1);
-        } else if (about.kind.is_item() || count == 0) && !facts.keep(fact, id.side, value, carried) {
+        } else if (about.kind.is_item() || count == 0) && !facts.keep(fact, id.side, text, carried) {
             self.outlet.count("texts left out for want of memory", 1);
         }
     }
@@ -258,7 +294,7 @@ impl<T: Talk> SessionFilter for Talks<T> {
 
     fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Session<T> {
         let flow = cx.streams.get(class).map(|facts| &facts.flow);
-        let first = flow.filter(|_| T::PROTOCOL.is_probed).map(|flow| First::new(T::PROTOCOL.app, *flow));
+        let first = flow.filter(|_| T::PROTOCOL.probe.is_some()).map(|flow| First::new(T::PROTOCOL.app, *flow));
         Session { conversation: flow.map(T::new), first, client: None, exchanges: VecDeque::new() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
-use super::{dcerpc, dns, ftp, http2, mqtt, rfb, small, smb, smtp, ssh, talks, tls, websocket};
+use super::{dcerpc, dns, ftp, http2, small, smb, smtp, ssh, talks, tls, websocket};
 use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
@@ -35,9 +35,6 @@ pub(super) enum Application {
     FtpData(u64),
     /// Any protocol that rules read by its table of facts.
     Talk(Box<dyn talks::Stream>),
-    Mqtt(Box<mqtt::Stream>),
-    Rfb(Box<rfb::Stream>),
-    Krb5(Box<small::Krb5>),
     /// An application without a parser.
     Other,
 }
@@ -162,12 +159,17 @@ impl Application {
             let mut changed = None;
             // Replay kept bytes: first the other side's, then this side's from before the current block.
             let [other, own] = [1 - side, side].map(|side| &prefixes[side]);
+            // A gap of this block is fed with it.
+            let own_gap = if block.gap() > 0 { 0 } else { own.gap };
             for (number, prefix, missed, gap) in
-                [(1 - side, &other.bytes[..], other.missed, other.gap), (side, &own.bytes[..had], missed, own.gap)]
+                [(1 - side, &other.bytes[..], other.missed, other.gap), (side, &own.bytes[..had], missed, own_gap)]
             {
-                if !prefix.is_empty()
-                    && let Some(copy) = cx.rings.append_copy(cx.own, &[prefix])
-                {
+                let copy = match prefix {
+                    // A gap without bytes behind it so far.
+                    [] => (gap > 0).then(|| block.part(0, 0)),
+                    _ => cx.rings.append_copy(cx.own, &[prefix]),
+                };
+                if let Some(copy) = copy {
                     let mut copy = Descriptor { time: block.time, ..copy };
                     copy.class = Class::of_stream(block.class.connection(), number as u8);
                     copy.set_wire(copy.len.saturating_add(gap));
@@ -255,9 +257,6 @@ impl Application {
                     to.complete(*id, to_server);
                 }
             }
-            Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
-            Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
-            Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Talk(talk) => talk.feed(side, run, block.gap(), to),
             Application::Fresh(_) | Application::Other => {}
         }
@@ -310,9 +309,6 @@ impl Application {
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
             App::Ftp => Application::Ftp(Box::new(ftp::Stream::new(flow.source, flow.target))),
-            App::Mqtt => Application::Mqtt(Box::default()),
-            App::Rfb => Application::Rfb(Box::default()),
-            App::Krb5 => Application::Krb5(Box::default()),
             app => match (talks::stream(app, flow), protocols::dns::of_ports(flow)) {
                 (Some(talk), _) => Application::Talk(talk),
                 // Messages may stand behind something else.
@@ -333,9 +329,6 @@ impl Application {
             Application::Smtp(smtp) => smtp.kept_bytes(),
             Application::Ftp(ftp) => ftp.kept_bytes(),
             Application::Talk(talk) => talk.kept_bytes(),
-            Application::Mqtt(mqtt) => mqtt.kept_bytes(),
-            Application::Rfb(rfb) => rfb.kept_bytes(),
-            Application::Krb5(krb5) => krb5.kept_bytes(),
             // These report their bytes in `Transactions::reader_bytes`.
             Application::Http2(_) | Application::WebSocket(_) | Application::Dcerpc(_) | Application::Smb(_) => 0,
             Application::FtpData(_) | Application::Other => 0,
@@ -375,12 +368,8 @@ pub(super) fn datagram(app: App, flow: &Flow, payload: &[u8], wire_len: u32, to_
     match app {
         App::Dns | App::Llmnr => dns::datagram(app, flow, payload, wire_len, to_server, to),
         App::Dcerpc => dcerpc::datagram(payload, to_server, to),
-        App::Ike => small::ike(payload, to_server, to),
-        App::Snmp => small::snmp(payload, to_server, to),
-        App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
-        App::Tftp if probe::is_tftp(payload) => small::tftp(payload, to_server, to),
         app => {
             if let Some(mut talk) = talks::stream(app, flow) {
                 talk.feed(Side::to_server(to_server), Run { bytes: payload, time: 0 }, 0, to);

@@ -173,7 +173,7 @@ impl Connection {
         }
         let ended = block.has(Flags::LAST);
         // A gap may come without bytes, before those behind it.
-        if block.len > 0 || ended || gap > 0 && self.application.is_known() {
+        if block.len > 0 || ended || gap > 0 {
             // These are the first bytes of the side that did not show the application.
             if self.state.app_known && self.state.stream_bytes[side] == u64::from(block.len) && gap == 0 {
                 let bytes = cx.rings.bytes(block);

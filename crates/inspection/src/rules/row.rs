@@ -90,7 +90,6 @@ const FIELDS: &[Field] = &[
     Field::new("ftp", FieldType::Rows(&FTP_OBJECT)),
     Field::new("ftp_data", FieldType::Rows(&objects::FTP_DATA)),
     Field::new("dhcp", FieldType::Rows(&objects::DHCP)),
-    Field::new("tftp", FieldType::Rows(&objects::TFTP)),
     Field::new("files", FieldType::Rows(&objects::FILE)),
     Field::new("flow.pkts_toserver", FieldType::Number),
     Field::new("flow.pkts_toclient", FieldType::Number),

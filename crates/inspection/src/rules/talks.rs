@@ -63,6 +63,7 @@ impl<T: Talk> Listener<'_, T> {
     fn put(&mut self, id: Id, put: impl FnOnce(&mut Transaction, bool)) {
         let one = self.exchanges.transaction(id.exchange, T::PROTOCOL.app, self.to);
         if let Some(one) = self.to.get(one) {
+            one.is_one = T::PROTOCOL.is_one;
             put(one, id.side.is_client());
         }
         self.to.change(one, id.side.is_client());
@@ -106,7 +107,10 @@ impl<T: Talk> Ear<T::Fact> for Listener<'_, T> {
     }
 
     fn over(&mut self, exchange: u64) {
-        if let Some(one) = self.exchanges.find(exchange, self.to).and_then(|one| self.to.get(one)) {
+        let Some(number) = self.exchanges.find(exchange, self.to) else { return };
+        if T::PROTOCOL.is_one {
+            [true, false].into_iter().for_each(|to_server| self.to.complete(number, to_server));
+        } else if let Some(one) = self.to.get(number) {
             one.complete = [true; 2];
         }
     }

@@ -9,10 +9,10 @@ mod made;
 mod protocols;
 mod variants;
 
+use self::protocols::{PROTOCOLS, Protocol, Value, of_facts};
 use filter::Type;
 use filters::{decap, json};
 use inspection::rules;
-use protocols::{PROTOCOLS, Protocol, Value};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ fn alerts(protocol: &Protocol, rules_file: &Path, link: u16, pieces: &[Piece]) -
 /// The values of which different things are said, by protocol and name in alerts, each with an example.
 type Differing = BTreeMap<(&'static str, &'static str), String>;
 
-/// Compares what is said of a capture and of its variants at every `step`-th packet.
+/// Compares what is said of a capture and of its variants at every `step`-th packet. Returns whether anything is.
 fn compare(
     protocol: &Protocol,
     rules_file: &Path,
@@ -118,12 +118,12 @@ fn compare(
     capture: &Capture,
     step: usize,
     differing: &mut Differing,
-) {
+) -> bool {
     let link = capture.link.0;
     for (at, (what, pieces)) in capture.variants(step).into_iter().enumerate() {
         let (records, alerts) = (records(protocol, link, &pieces), alerts(protocol, rules_file, link, &pieces));
         if at == 0 && records.is_empty() && alerts.is_empty() {
-            return;
+            return false;
         }
         for place in records.keys().chain(alerts.keys()) {
             let (record, alert) = (records.get(place), alerts.get(place));
@@ -135,6 +135,7 @@ fn compare(
             }
         }
     }
+    true
 }
 
 /// Writes a file with the rules of a protocol.
@@ -176,6 +177,15 @@ fn records_and_alerts_of_bundled_captures_agree() {
             compare(protocol, &rules_file, &format!("made by hand, {number}"), &make(), 1, &mut differing);
         }
     }
+    let talks = Capture::read(&bundled.join("talks.pcap")).unwrap().connections();
+    for protocol in of_facts() {
+        let rules_file = write_rules(&protocol, folder.path());
+        let mut are_there = false;
+        for capture in &talks {
+            are_there |= compare(&protocol, &rules_file, "talks.pcap", capture, 1, &mut differing);
+        }
+        assert!(are_there, "no connection of talks.pcap is of {}", protocol.name);
+    }
     check(&differing, |it| !it.is_shared);
 }
 
@@ -188,7 +198,9 @@ fn records_and_alerts_of_shared_captures_agree() {
     let Some(shared) = shared::whole() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut differing = Differing::new();
-    let rules: Vec<_> = PROTOCOLS.iter().map(|protocol| (protocol, write_rules(protocol, folder.path()))).collect();
+    let talks = of_facts();
+    let protocols = PROTOCOLS.iter().chain(&talks);
+    let rules: Vec<_> = protocols.map(|protocol| (protocol, write_rules(protocol, folder.path()))).collect();
     for file in shared::sorted(&shared.join("captures")) {
         if file.metadata().unwrap().len() > CAPTURE_BYTES {
             continue;

@@ -72,14 +72,10 @@ impl Talk for Conversation {
     type Fact = Fact;
 
     const PROTOCOL: Protocol = Protocol {
-        app: App::Ftp,
-        over: Over::Streams,
-        facts: <Fact as conversation::Fact>::ALL,
-        is_of_sender: false,
-        is_probed: false,
         does: "reads FTP commands and replies and gives a record of each",
         help: HELP,
         example: ("pcap ftp.pcap | ftp | head 3", EXAMPLE),
+        ..Protocol::of(App::Ftp, Over::Streams, <Fact as conversation::Fact>::ALL)
     };
 
     fn new(_flow: &Flow) -> Conversation {

@@ -58,14 +58,11 @@ impl Talk for Conversation {
     type Fact = Fact;
 
     const PROTOCOL: Protocol = Protocol {
-        app: App::Sip,
-        over: Over::Both,
-        facts: <Fact as conversation::Fact>::ALL,
         is_of_sender: true,
-        is_probed: false,
         does: "reads SIP messages and gives a record of each",
         help: HELP,
         example: ("pcap sip.pcap | udp | sip | head 2", EXAMPLE),
+        ..Protocol::of(App::Sip, Over::Both, <Fact as conversation::Fact>::ALL)
     };
 
     fn new(flow: &Flow) -> Conversation {

@@ -138,12 +138,6 @@ pub(crate) static DHCP: Schema = Schema::object(
     ],
 );
 
-/// The first TFTP message.
-pub(crate) static TFTP: Schema = Schema::object(
-    "tftp",
-    &[Field::new("packet", FieldType::Text), Field::new("file", FieldType::Text), Field::new("mode", FieldType::Text)],
-);
-
 /// An LLMNR message.
 pub(crate) static LLMNR: Schema = Schema::object(
     "llmnr",
@@ -229,14 +223,6 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
                 copy(row, "dhcp", &DHCP, &dhcp::SCHEMA, record.row.row());
             }
         }
-        App::Tftp => object(row, "tftp", &TFTP, |it| {
-            let Some((head, rest)) = one.message.split_at_checked(2) else { return };
-            it.text("packet", if head[1] == 1 { "read" } else { "write" });
-            let words = rest.split(|byte| *byte == 0);
-            for (name, word) in ["file", "mode"].into_iter().zip(words) {
-                it.text(name, word);
-            }
-        }),
         app => talk(row, app, one),
     }
     files(row, one, gaps);
@@ -338,28 +324,35 @@ fn talk(row: &mut RowWriter, app: App, one: &Transaction) {
     let (Some((_, schema)), Some(Names { facts, buffers, numbers })) = (known, talks::names(app)) else { return };
     object(row, app.name(), schema, |it| {
         for (number, about) in facts.iter().enumerate() {
-            for (side, to_server) in [(0, true), (1, false)] {
-                let name = short(about.field[side]);
-                if name.is_empty() {
+            let [client, server] = about.field;
+            for (name, sides) in [(client, 0..if client == server { 2 } else { 1 }), (server, 1..2)] {
+                if name.is_empty() || sides.start == 1 && client == server {
                     continue;
                 }
-                if let Some(buffer) = buffers[number][side] {
-                    put_fact(it, name, about.kind, one.all(buffer, to_server));
-                }
-                let Some(number) = numbers[number][side] else { continue };
-                let mut values = one.numbers(number, to_server).peekable();
-                let Some(first) = values.peek().copied() else { continue };
-                match about.kind {
-                    Kind::WordItem(_) => {
-                        let words: Vec<String> = values.map(|value| about.kind.word(value)).collect();
-                        list(it, name, words.iter().map(String::as_bytes));
-                    }
-                    Kind::Word(_) => _ = it.text(name, about.kind.word(first)),
-                    _ => _ = it.number(name, first),
-                }
+                let name = short(name);
+                let texts = sides.clone().filter_map(|side| Some((buffers[number][side]?, side == 0)));
+                put_fact(it, name, about.kind, texts.flat_map(|(buffer, to_server)| one.all(buffer, to_server)));
+                let values = sides.filter_map(|side| Some((numbers[number][side]?, side == 0)));
+                put_numbers(
+                    it,
+                    name,
+                    about.kind,
+                    values.flat_map(|(number, to_server)| one.numbers(number, to_server)),
+                );
             }
         }
     });
+}
+
+fn put_numbers(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = u64>) {
+    match kind {
+        Kind::WordItem(_) => {
+            let words: Vec<String> = values.map(|value| kind.word(value)).collect();
+            list(row, name, words.iter().map(String::as_bytes));
+        }
+        Kind::Word(_) => values.next().into_iter().for_each(|value| _ = row.text(name, kind.word(value))),
+        _ => values.next().into_iter().for_each(|value| _ = row.number(name, value)),
+    }
 }
 
 fn http(row: &mut RowWriter, one: &Transaction) {

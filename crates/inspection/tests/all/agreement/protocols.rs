@@ -3,8 +3,10 @@
 use super::made;
 use super::variants::Capture;
 use filter::Kind;
-use filters::conversations::{ftp, sip, ssh};
+use filters::conversations::{self, ftp, sip, ssh};
 use filters::{dns, http, http2, smb, smtp, tcp, tls, udp};
+use protocols::conversation::{self, Over};
+use std::collections::BTreeSet;
 
 /// A protocol with a filter and with rules.
 pub struct Protocol {
@@ -48,6 +50,7 @@ const fn only(name: &'static [&'static str], field: &'static str, text: &'static
 }
 
 const STREAMS: &[&Kind] = &[&tcp::KIND];
+const DATAGRAMS: &[&Kind] = &[&udp::KIND];
 const BOTH: &[&Kind] = &[&udp::KIND, &tcp::KIND];
 
 pub const PROTOCOLS: &[Protocol] = &[
@@ -271,3 +274,39 @@ const HTTP: &[Value] = &[
     only(&["http.protocol"], "http.direction", "request"),
     same(&["http.status"]),
 ];
+
+/// The protocols that rules and filters read by nothing but their tables of facts: each fact is a value, and has a rule.
+pub fn of_facts() -> Vec<Protocol> {
+    let talks = protocols::TALKS.iter().zip(conversations::KINDS);
+    let others = talks.filter(|(talk, _)| PROTOCOLS.iter().all(|protocol| protocol.name != talk.app.name()));
+    others.map(|(talk, kind)| of_talk(talk, kind)).collect()
+}
+
+fn of_talk(talk: &conversation::Protocol, kind: &'static Kind) -> Protocol {
+    let fields = talk.facts.iter().flat_map(|about| about.field.into_iter().zip(about.buffer));
+    let fields = fields.filter(|(field, buffer)| !field.is_empty() && !buffer.is_empty());
+    let rules = talk.facts.iter().flat_map(|about| about.buffer.map(|name| (name, about.kind)));
+    let rules = rules.filter(|(name, _)| !name.is_empty()).flat_map(|(name, kind)| match kind.is_number() {
+        // An exchange may have each of the numbers at another time.
+        true => {
+            let each = kind.words().iter().map(|(_, number)| format!("{name}:{number};"));
+            each.chain([format!("{name}:>=0;")]).collect()
+        }
+        false => vec![format!("{name}; bsize:<70000;")],
+    });
+    Protocol {
+        name: talk.app.name(),
+        kind,
+        params: &[],
+        makers: match talk.over {
+            Over::Streams => STREAMS,
+            Over::Datagrams => DATAGRAMS,
+            Over::Both => BOTH,
+        },
+        rules: rules.map(|rule| &*rule.leak()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().leak(),
+        // The connections of talks.pcap.
+        captures: &[],
+        made: &[],
+        values: fields.map(|(field, _)| same(vec![field].leak())).collect::<Vec<_>>().leak(),
+    }
+}

@@ -1,10 +1,11 @@
 //! A capture, and what else it could have been: without a packet, ended behind it, or with its data in two segments.
 
 use filter::prelude::Descriptor;
-use packet::LinkType;
 use packet::capture::Stop;
 use packet::capture_file::Reader;
 use packet::frame::{self, protocol};
+use packet::{Flow, LinkType};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A frame with its time and its length on the wire.
@@ -45,6 +46,20 @@ impl Capture {
                 Err(_) => return link.map(|link| Capture { link, pieces }),
             }
         }
+    }
+
+    /// Each connection of it alone.
+    pub fn connections(&self) -> Vec<Capture> {
+        let mut connections = BTreeMap::<_, Vec<Piece>>::new();
+        for piece in &self.pieces {
+            let frame = frame::parse(self.link, &piece.1, piece.0.wire()).ok();
+            let ends = frame.map(|frame| {
+                let flow = Flow::of(&frame, &piece.1).canonical();
+                (flow.protocol, flow.source_port, flow.target_port)
+            });
+            connections.entry(ends).or_default().push(piece.clone());
+        }
+        connections.into_values().map(|pieces| Capture { link: self.link, pieces }).collect()
     }
 
     /// The capture itself, and what it could have been at every `step`-th packet, each with what was done.
