@@ -864,12 +864,12 @@ mod tests {
         };
         let head = ["File=fx", "head"];
         let end = bytes.len();
-        let last = "bytes 116..117";
+        let (lost, last) = ("lost smb directions lost to a gap", "bytes 116..117");
         check(at, 2, b"ef", &[&head[..], &["bytes 116..118", "missing 2", "bytes 0..2", last]].concat());
         check(at, 4, b"", &[&head[..], &["bytes 116..118", "missing 4", last]].concat());
-        check(at, 9, b"junk", &[&head[..], &["bytes 116..118", "missing 4", last]].concat());
-        check(20, 9, &bytes[29..end], &[&head[..], &["missing 6", last]].concat());
-        check(20, 900, b"junk", &[&head[..], &["missing 6", last]].concat());
+        check(at, 9, b"junk", &[&head[..], &["bytes 116..118", "missing 4", lost, last]].concat());
+        check(20, 9, &bytes[29..end], &[&[lost], &head[..], &["missing 6", last]].concat());
+        check(20, 900, b"junk", &[&[lost], &head[..], &["missing 6", last]].concat());
     }
 
     proptest! {
