@@ -19,6 +19,7 @@ pub mod exchanges;
 pub mod frames;
 pub mod idle;
 pub mod joining;
+mod lines;
 pub mod mmsg;
 pub mod overload;
 pub mod packets;

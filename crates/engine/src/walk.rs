@@ -18,7 +18,7 @@ use base::id::Class;
 use base::limits::BATCH_BLOCKS;
 use buffer::{Descriptor, Flags};
 use filter::batch::places;
-use filter::context::LEAST_LOADED;
+use filter::marks::LEAST_LOADED;
 use filter::run::AnySessionFilter;
 use filter::{Batch, Closed, Context, Failure, Marks, Status};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //!
 //! A filter hands on `blocks_passed` of the blocks it got, or `blocks_made` if it makes new ones.
 
-use crate::context::Marks;
+use crate::marks::Marks;
 use base::limits::LEFT_OUT;
 
 /// A sink's event: files written.

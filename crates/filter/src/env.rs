@@ -1,8 +1,8 @@
 //! The outside world that an instance gets when it is made, by trait or handle, so that a test can replace it.
 
-use crate::kind::Types;
 use crate::record::Schema;
 use crate::run::Failure;
+use crate::types::Types;
 use program::compile::Compile;
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -25,19 +25,22 @@ pub mod device;
 pub mod env;
 pub mod facts;
 pub mod kind;
+pub mod marks;
 pub mod param;
 pub mod record;
 pub mod ring_header;
 pub mod run;
 pub mod share;
 pub mod stream;
+pub mod types;
 
 pub use batch::Batch;
-pub use context::{Context, Marks, Order};
+pub use context::{Context, Order};
 pub use counter::Counters;
 pub use device::{Decides, DeviceAccess};
 pub use env::{Env, Output, OutputSink, Wait};
-pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Spaces, Type, Types};
+pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Spaces};
+pub use marks::Marks;
 pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};
@@ -46,6 +49,7 @@ pub use run::{
     Status,
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
+pub use types::{Type, Types};
 
 /// Declares a module for each filter of a crate, and lists their kinds as `KINDS`.
 #[macro_export]

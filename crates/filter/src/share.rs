@@ -1,7 +1,8 @@
 //! Divides blocks among shares: batches in turn, streams by number, frames by flow or by the two hosts. Both directions have one
 //! share.
 
-use crate::kind::{Kind, Mode, Parts, Type};
+use crate::kind::{Kind, Mode, Parts};
+use crate::types::Type;
 use buffer::{BlockTable, Descriptor};
 use packet::flow::{Flow, FlowHasher};
 use packet::frame;

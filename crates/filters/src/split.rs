@@ -27,7 +27,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         Some("load") => Instance::filter(ByLoad),
         _ => {
             let division = if is_frame { Division::Flows } else { Division::Streams };
-            Instance::filter(ByFlow(Shares::new(division, filter::context::BRANCHES as usize)))
+            Instance::filter(ByFlow(Shares::new(division, filter::marks::BRANCHES as usize)))
         }
     })
 }
@@ -37,7 +37,7 @@ struct InTurn(u16);
 impl Filter for InTurn {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         batch.iter().for_each(|(place, _)| cx.marks.branches[place] = self.0);
-        self.0 = (self.0 + 1) % filter::context::BRANCHES;
+        self.0 = (self.0 + 1) % filter::marks::BRANCHES;
         Ok(Status::Done)
     }
 }
@@ -46,7 +46,7 @@ struct ByLoad;
 
 impl Filter for ByLoad {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        batch.iter().for_each(|(place, _)| cx.marks.branches[place] = filter::context::LEAST_LOADED);
+        batch.iter().for_each(|(place, _)| cx.marks.branches[place] = filter::marks::LEAST_LOADED);
         Ok(Status::Done)
     }
 }

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             capture.set(expressions)?;
             Ok(began.elapsed().as_micros())
         };
-        let times = (0..7).map(|_| set()).collect::<Result<Vec<_>, kernel::capture_program::ProgramError>>()?;
+        let times = (0..7).map(|_| set()).collect::<Result<Vec<_>, kernel::program_error::ProgramError>>()?;
         println!("in place: {name:26} {:6} us", times.into_iter().min().unwrap_or(0));
     }
     for len in [64, 1514] {
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             capture.prepare(Way::In)?;
             capture.set(expressions)?;
             let runs = (0..7).map(|_| Ok(capture.test_run(Way::In, &frame, 300_000)?.duration_ns));
-            let least = runs.collect::<Result<Vec<_>, kernel::capture_program::ProgramError>>()?.into_iter().min();
+            let least = runs.collect::<Result<Vec<_>, kernel::program_error::ProgramError>>()?.into_iter().min();
             println!("{len:5} bytes, {name:26} {:5} ns", least.unwrap_or(0));
         }
     }

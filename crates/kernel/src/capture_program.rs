@@ -23,10 +23,15 @@
 //! | `R3` | step 4: the place in the ring's bytes, then the slot |
 //! | `R4`, `R5` | `fill_slot`: the slot's flags, and its class (ports) |
 
+use crate::expression::Expression;
+use crate::program_error::ProgramError;
+use crate::tally::{BellWords, Tally};
+mod trial;
+
 use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
 use crate::lower::facts;
-use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
-use crate::wire::{self, ADDRESSES, PerCpu, TAG, add_constant, add_register, count, skb};
+use crate::sys::{self, Hook, Link, MMAPABLE, MapKind};
+use crate::wire::{self, ADDRESSES, PerCpu, TAG, add_constant, count, skb};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::{ABI, EXPRESSIONS, GRAIN_BYTES, PACKET_BYTES};
@@ -46,74 +51,6 @@ pub enum Way {
     /// Sent packets.
     Out,
 }
-
-/// An expression: selects the packets that get its bit.
-#[derive(Clone, Debug)]
-pub struct Expression {
-    /// The bit.
-    pub bit: u8,
-    /// The filter program. `None` passes all packets.
-    pub program: Option<Arc<Program>>,
-    /// Applies to received packets.
-    pub incoming: bool,
-    /// Applies to sent packets.
-    pub outgoing: bool,
-    /// With `n`, the first of every `n` passing packets gets the bit; 0 and 1: all. One exact count for all processors
-    /// and both directions.
-    pub sample: u32,
-    /// `Some(n)`: count packets only, as if `n` bytes of each were kept (0: all), and set no bit. `None`: set the bit.
-    pub counts: Option<u32>,
-}
-
-impl Expression {
-    /// An expression for all packets that `program` passes, in both directions. `None`: all packets.
-    pub fn new(bit: u8, program: Option<Arc<Program>>) -> Expression {
-        Expression { bit, program, incoming: true, outgoing: true, sample: 1, counts: None }
-    }
-}
-
-/// Why a program could not be made.
-#[derive(Debug)]
-pub enum ProgramError {
-    /// A system call failed.
-    System(&'static str, io::Error),
-    /// The verifier refused the program.
-    Load(LoadError),
-    /// The expression with this bit cannot run in the kernel.
-    Expression(u8, crate::lower::Refusal),
-    /// The program and the interpreter disagree about this frame.
-    Verdict(Vec<u8>),
-    /// The expressions together are too large.
-    Code(crate::code::CodeError),
-}
-
-impl std::fmt::Display for ProgramError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ProgramError::System(what, error) => write!(f, "{what}: {error}"),
-            ProgramError::Load(error) => error.fmt(f),
-            ProgramError::Expression(_, refusal) => refusal.fmt(f),
-            ProgramError::Verdict(_) => f.write_str("the kernel's program and this one's differ on a frame"),
-            ProgramError::Code(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ProgramError {}
-
-/// Words that both the owner and the program write. Readers cannot see them.
-#[repr(C)]
-struct BellWords {
-    /// The bits whose readers sleep.
-    armed: AtomicU64,
-    /// Fills the cache line: the program reads `armed` for every wanted packet.
-    _armed: [AtomicU64; 7],
-    /// By bit: packets that passed an expression that samples.
-    sampled: [AtomicU64; EXPRESSIONS],
-}
-
-// SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
-unsafe impl Words for BellWords {}
 
 #[derive(Debug)]
 struct Maps {
@@ -238,7 +175,7 @@ impl CaptureProgram {
         let is_new = |program: &&Arc<Program>| !in_force.tried.iter().any(|known| Arc::ptr_eq(known, program));
         let new: Vec<&Program> = programs.iter().filter(is_new).map(|program| &**program).collect();
         if !new.is_empty() {
-            crate::trial::check(self.tags, expressions, &new)?;
+            trial::check(self.tags, expressions, &new)?;
         }
         self.put_in(&mut in_force, expressions)?;
         in_force.tried = programs;
@@ -523,61 +460,6 @@ mod slot {
 }
 
 const _: () = assert!(cfg!(target_endian = "little"), "slots are written half a word at a time");
-
-/// Where expressions count.
-#[derive(Clone, Copy)]
-pub(crate) struct Tally<'a> {
-    /// The map of [`BellWords`], with the counts of sampling expressions.
-    pub(crate) bell: BorrowedFd<'a>,
-    /// The page of counts of each processor.
-    pub(crate) counts: PerCpu<'a>,
-}
-
-/// The packet has passed these expressions: counts it, and sets the bits of those that want it written.
-pub(crate) fn want<'a>(code: &mut Code, expressions: impl Iterator<Item = &'a Expression>, tally: Tally<'_>) {
-    let mut expressions = expressions.peekable();
-    if expressions.peek().is_none() {
-        return;
-    }
-    let none = code.label();
-    tally.counts.this(code, R1, none);
-    expressions.for_each(|expression| want_one(code, expression, tally.bell));
-    code.place(none);
-}
-
-/// The same for one expression. `R1` holds this processor's page of counts, and keeps it.
-fn want_one(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
-    let bit = expression.bit % EXPRESSIONS as u8;
-    let left_out = code.label();
-    if expression.sample > 1 {
-        // One count for all processors: an atomic operation per passing packet, and only for expressions that sample.
-        code.set_map_value(R3, bell, std::mem::offset_of!(BellWords, sampled) as u32 + 8 * u32::from(bit));
-        code.set(R2, 1);
-        code.atomic(Atomic::FetchAdd, R3, 0, R2);
-        code.set_64(R3, expression.sample.into());
-        code.alu_register(Alu::Modulo, R2, R3);
-        code.jump_if(Compare::NotEqual, R2, 0, left_out);
-    }
-    if expression.counts.is_none() {
-        code.load(Width::Eight, R3, R7, facts::WANTED);
-        code.set_64(R2, 1 << bit);
-        code.alu_register(Alu::Or, R3, R2);
-        code.store(Width::Eight, R7, facts::WANTED, R3);
-    }
-    let at = count::EXPRESSIONS + count::EXPRESSION * i16::from(bit);
-    add_constant(code, R1, at, 1);
-    code.load(Width::Eight, R2, R7, facts::WIRE);
-    add_register(code, R1, at + count::WIRE_BYTES, R2);
-    if let Some(snap_len) = expression.counts {
-        let whole = code.label();
-        let most = if snap_len > 0 { snap_len.min(PACKET_BYTES as u32) } else { PACKET_BYTES as u32 };
-        code.jump_if(Compare::AtMost, R2, most as i32, whole);
-        code.set(R2, most as i32);
-        code.place(whole);
-        add_register(code, R1, count::KEPT_BYTES + 8 * i16::from(bit), R2);
-    }
-    code.place(left_out);
-}
 
 /// The program's records in the ring buffer: a page with the consumer's position, a page with the producer's, and the
 /// page of records, mapped twice.

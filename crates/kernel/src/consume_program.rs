@@ -15,9 +15,9 @@
 //! | `R9` | X of an expression |
 //! | `R1`, `R2` | when counting: this processor's counts, bytes of the frame |
 
-use crate::capture_program::ProgramError;
 use crate::code::{Code, Compare, Helper, Instruction, Label, Register, Width};
 use crate::lower::{Entry, facts, lower};
+use crate::program_error::ProgramError;
 use crate::sys::{self, MMAPABLE, MapKind};
 use crate::wire::{self, PerCpu, add_constant, add_register, copy_first};
 use Register::{R0, R1, R2, R3, R6, R7, R8};

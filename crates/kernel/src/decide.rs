@@ -3,9 +3,11 @@
 //! The tree of [`program::joint`] makes tests that several expressions begin with only once. Each leaf has the rests of the
 //! programs that are still undecided. If a packet is too short for a shared test, all programs are asked one after the other.
 
-use crate::capture_program::{Expression, ProgramError, Tally, want};
 use crate::code::{Code, Compare, Label, Register, Width};
+use crate::expression::Expression;
 use crate::lower::{Entry, HEAD_BYTES, facts, load_key, lower};
+use crate::program_error::ProgramError;
+use crate::tally::{Tally, want};
 use Register::{R1, R7, R8};
 use program::ir::Program;
 use program::joint::{Key, Tree};

@@ -26,19 +26,22 @@ pub mod code;
 pub mod consume_program;
 mod cost;
 mod decide;
+mod expression;
 pub mod flow;
 pub mod lower;
 mod probe;
+pub mod program_error;
 pub mod share_program;
 pub mod socket_filter;
 pub mod sys;
-mod trial;
+mod tally;
 mod wire;
 
+pub use crate::expression::Expression;
 #[cfg(debug_assertions)]
 pub use bpf::faults;
 pub use bpf::inventory;
-pub use capture_program::{CaptureProgram, Expression, Way};
+pub use capture_program::{CaptureProgram, Way};
 pub use consume_program::{ConsumeProgram, To, Wanted};
 pub use cost::cost;
 pub use share_program::{FlowKey, ShareProgram};

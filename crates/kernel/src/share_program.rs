@@ -14,8 +14,8 @@
 //! | `R8` | bytes of the frame, then the IPv4 total length, at the end the verdict |
 //! | `R9` | at the end: the reason |
 
-use crate::capture_program::ProgramError;
 use crate::code::{Alu, Code, Compare, Helper, Instruction, Label, Register, Width};
+use crate::program_error::ProgramError;
 use crate::sys::{self, MMAPABLE, MapKind};
 use crate::wire::{PerCpu, add_constant};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};

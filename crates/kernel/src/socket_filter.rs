@@ -10,10 +10,12 @@
 //! Registers as in [`capture_program`](crate::capture_program): `R6` context, `R7` copy, `R8` bytes on the wire, then
 //! A, then the bits; `R9` X.
 
-use crate::capture_program::{Expression, ProgramError, Tally};
 use crate::code::{Code, Compare, Register, Width};
+use crate::expression::Expression;
 use crate::lower::facts;
+use crate::program_error::ProgramError;
 use crate::sys::{self, MMAPABLE, MapKind};
+use crate::tally::Tally;
 use crate::wire::{self, PerCpu, add_constant, add_register, count, skb};
 use Register::{R0, R1, R2, R6, R7, R8};
 use base::atomic::Ordering;

@@ -1,9 +1,9 @@
 //! The common beginning of every program on a packet of the kernel (`struct __sk_buff`): copies the packet's first
 //! bytes as they were on the wire, and counts. `decide.rs` makes the decisions.
 
-use crate::capture_program::ProgramError;
 use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
 use crate::lower::{HEAD_BYTES, facts};
+use crate::program_error::ProgramError;
 use crate::sys::{self, MapKind};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use std::io;

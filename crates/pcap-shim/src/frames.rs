@@ -3,7 +3,7 @@
 //! The ring has one reader, which reports its position. The writer waits for it half a ring before it would overwrite
 //! unread packets. Expressions are read under a lock, which is never held during that wait.
 
-use crate::request::Shared;
+use crate::shared::Shared;
 use buffer::live::words::{GRAIN_BYTES, PACKET_BYTES};
 use buffer::live::{Facts, LiveMemory, SlotFlags};
 use capture::copying::Copying;

@@ -1,7 +1,6 @@
 //! The border between C and Rust: no panic crosses it.
 
 use base::fault;
-use std::ffi::c_void;
 
 /// The result of an exported function that failed, because our code panicked or the installed libpcap lacks the function.
 pub trait Failed {
@@ -37,13 +36,6 @@ impl<T> Failed for *mut T {
 #[inline]
 pub fn guarded<T: Failed>(work: impl FnOnce() -> T) -> T {
     fault::contained("a function of libpcap", work).unwrap_or(T::FAILED)
-}
-
-/// Allocates memory that libpcap, or a program, will free, with the allocator that libpcap uses.
-pub fn allocate(bytes: usize) -> *mut c_void {
-    let allocate = crate::real::real().allocate.unwrap_or(libc::malloc);
-    // SAFETY: this is `malloc`, whatever name it was found under.
-    unsafe { allocate(bytes) }
 }
 
 #[cfg(test)]

@@ -34,5 +34,7 @@ pub mod names;
 pub mod real;
 pub mod request;
 pub mod selectable;
+pub mod settings;
+pub mod shared;
 pub mod source;
 pub mod stop;

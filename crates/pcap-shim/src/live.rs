@@ -9,11 +9,11 @@
 
 use crate::abi::{DOCSIS, ETHERNET, PacketHeader, Pcap, status};
 use crate::expression::Expression;
-use crate::inner::Settings;
 use crate::meter::Meter;
 use crate::names::Target;
 use crate::real::real;
 use crate::selectable::Selectable;
+use crate::settings::Settings;
 use crate::source::Source;
 use crate::stop::Stop;
 use buffer::live::words::PACKET_BYTES;

@@ -4,7 +4,7 @@
 //! [`totals`](Meter::totals) does not allocate or wait. It reads only this, the ring, a request's count of losses and
 //! two files of `/sys`, with plain system calls.
 
-use crate::request::Shared;
+use crate::shared::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
 use capture::{CaptureReader, Share};
 use rustix::fs::{Mode, OFlags};

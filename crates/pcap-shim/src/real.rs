@@ -291,3 +291,10 @@ impl Library {
         (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy(&symbol) })
     }
 }
+
+/// Allocates memory that libpcap, or a program, will free, with the allocator that libpcap uses.
+pub fn allocate(bytes: usize) -> *mut c_void {
+    let allocate = crate::real::real().allocate.unwrap_or(libc::malloc);
+    // SAFETY: this is `malloc`, whatever name it was found under.
+    unsafe { allocate(bytes) }
+}

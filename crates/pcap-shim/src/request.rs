@@ -24,27 +24,24 @@ mod tests;
 
 use crate::frames::Frames;
 use crate::host;
+use crate::shared::Shared;
 use buffer::live::LiveMemory;
 use buffer::shared::segment::Access;
 use capture::copying::{self, Copied, Copier, Ring};
 use capture::writer::Opened;
 use capture::{By, CaptureError, CaptureErrorKind, CaptureRegistry, Device, ETHERNET, Mode, Writer};
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use streamline::devices::Place;
-use streamline::{Output, Report, Session, StopFlag, Worker};
+use streamline::{Output, Session, StopFlag, Worker};
 
 /// Bytes of the ring if the program does not ask for more: enough that reader and writer rarely wait for each other.
 const RING_BYTES: u64 = 4 << 20;
 
 /// The least bytes of the ring: a quarter holds several of the longest packets.
 const RING_BYTES_MIN: u64 = 1 << 20;
-
-/// How long a running request has until its first frame, which tells the link type. After that, Ethernet is assumed.
-const FIRST_FRAME: Duration = Duration::from_millis(500);
 
 /// How long the thread has to end with the handle. After that, it is left running.
 const ENDING: Duration = Duration::from_secs(1);
@@ -54,34 +51,6 @@ pub struct Request {
     /// The ring's owner. Its own thread wakes sleeping readers.
     registry: CaptureRegistry,
     shared: Arc<Shared>,
-}
-
-/// State that both threads use.
-#[derive(Debug)]
-pub struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-    stop: StopFlag,
-    /// Makes the ring's owner check whether the request has ended.
-    bell: OwnedFd,
-    /// Packets that devices in the request have lost.
-    lost: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    prepared: bool,
-    /// The link type of its frames, once known.
-    link_type: Option<u16>,
-    /// The program wants packets.
-    wanted: bool,
-    /// The program has closed its handle.
-    closed: bool,
-    /// Number of the packet that the program reads next.
-    position: u64,
-    /// Why a frame could not be published.
-    refused: Option<String>,
-    end: Option<Result<(), String>>,
 }
 
 impl Request {
@@ -209,96 +178,6 @@ impl Drop for Over<'_> {
         if std::thread::panicking() {
             self.0.finish(Err("the engine has failed".into()));
         }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state stays valid even if a thread panics: each change is one store.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Option<Duration>) -> MutexGuard<'a, State> {
-        match time {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(time) => self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0,
-        }
-    }
-
-    /// Makes the ring's owner check the state.
-    fn ring(&self) {
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-    }
-
-    fn finish(&self, end: Result<(), String>) {
-        let mut state = self.lock();
-        // The first reason counts.
-        state.end.get_or_insert(end);
-        self.changed.notify_all();
-        if state.wanted {
-            self.ring();
-        }
-    }
-
-    fn await_first_frame(&self) -> Result<(), CaptureError> {
-        let mut state = self.lock();
-        let mut until = None;
-        while state.link_type.is_none() {
-            if let Some(end) = &state.end {
-                if let Err(why) = end {
-                    return Err(CaptureError::new(CaptureErrorKind::Cannot, why.clone()));
-                }
-                // The request ended without a frame, so there is no link type.
-                break;
-            }
-            let left = state.prepared.then(|| {
-                let until = *until.get_or_insert_with(|| Instant::now() + FIRST_FRAME);
-                until.saturating_duration_since(Instant::now())
-            });
-            if left.is_some_and(|left| left.is_zero()) {
-                break;
-            }
-            state = self.wait(state, left);
-        }
-        state.link_type.get_or_insert(ETHERNET);
-        Ok(())
-    }
-
-    /// Takes the link type of a frame, and waits until the program wants packets. `false`: it never will, or the first
-    /// frames had another link type.
-    pub(crate) fn admit(&self, link_type: u16) -> bool {
-        let mut state = self.lock();
-        let first = *state.link_type.get_or_insert(link_type);
-        if first != link_type {
-            state.refused =
-                Some(format!("frames of link type {link_type} came, on a device that has link type {first}"));
-            return false;
-        }
-        self.changed.notify_all();
-        while !state.wanted && !state.closed {
-            state = self.wait(state, None);
-        }
-        !state.closed
-    }
-
-    /// Waits until the program has read the packets before this number. `false`: it never will.
-    pub(crate) fn await_reader(&self, number: u64) -> bool {
-        let mut state = self.lock();
-        while state.position < number && !state.closed {
-            state = self.wait(state, None);
-        }
-        !state.closed
-    }
-
-    fn count_losses(&self, report: &Report) {
-        let sources = report.nodes.iter().filter(|node| node.source);
-        let lost = sources.map(|node| node.counters.drops.total()).sum();
-        self.lost.store(lost, Ordering::Relaxed);
-    }
-
-    /// Packets that devices in the request have lost. Signal handlers may call it, too.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::expression::NOTHING;
 use crate::host;
-use crate::inner::Settings;
 use crate::names::Target;
-use crate::request::{Request, Shared};
+use crate::request::Request;
+use crate::settings::Settings;
+use crate::shared::Shared;
 use capture::attachment::Exchange;
 use capture::client::Client;
 use capture::{CaptureError, CaptureReader, CaptureRequest, Share};

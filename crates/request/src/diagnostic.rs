@@ -215,6 +215,15 @@ fn replacement(character: char) -> Option<char> {
     }
 }
 
+/// Source text for a message: in backticks, and shortened.
+pub(crate) fn quote(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 40;
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((cut, _)) => format!("`{}...`", &text[..cut]),
+        None => format!("`{text}`"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Diagnostic, Span};

@@ -22,6 +22,7 @@ mod params;
 mod parser;
 mod pipe;
 mod print;
+mod references;
 mod selector;
 pub mod tree;
 mod value;

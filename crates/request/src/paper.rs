@@ -3,15 +3,13 @@
 //! Functions and tree are those of `pipe.rs`; the signs differ. References look like filters; they are told apart once
 //! the whole text is read.
 
-use std::collections::BTreeSet;
-
 use crate::diagnostic::{Diagnostic, Span};
 use crate::lexer::{Kind, Token};
 use crate::params::Params;
-use crate::parser::Parser;
-use crate::pipe::{AFTER_EDGE, leading_edge};
+use crate::parser::{AFTER_EDGE, Parser};
+use crate::pipe::leading_edge;
 use crate::selector;
-use crate::tree::{Chain, Edge, Item, Link, Par, Term, Text};
+use crate::tree::{Chain, Edge, Link, Par, Term};
 use crate::value::{RESERVED, starts_name};
 
 impl<'a> Parser<'a> {
@@ -167,48 +165,4 @@ impl<'a> Parser<'a> {
 
 fn starts_edge(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '!' | '>' | ':'))
-}
-
-/// Makes references of all bare `(x)` for which any node in the text is named x.
-pub(crate) fn resolve_references(text: &mut Text) {
-    let mut labels = BTreeSet::new();
-    text.each_term(&mut |term| {
-        if let Term::Filter(call) = term
-            && let Some(label) = &call.label
-        {
-            labels.insert(label.text.clone());
-        }
-    });
-    if labels.is_empty() {
-        return;
-    }
-    for item in &mut text.items {
-        match item {
-            Item::Let { body: par, .. } | Item::Path(par) => resolve_par(par, &labels),
-            Item::Set { .. } => {}
-        }
-    }
-}
-
-fn resolve_par(par: &mut Par, labels: &BTreeSet<String>) {
-    for link in par.branches.iter_mut().flat_map(|chain| &mut chain.links) {
-        resolve_term(&mut link.term, labels);
-    }
-}
-
-fn resolve_term(term: &mut Term, labels: &BTreeSet<String>) {
-    match term {
-        Term::Filter(call) => {
-            let bare = call.main.is_empty() && call.params.is_empty() && call.label.is_none();
-            if bare && labels.contains(&call.name.text) {
-                let mut name = call.name.clone();
-                name.span = call.span;
-                *term = Term::Ref(name);
-            }
-        }
-        Term::Group(par) => resolve_par(par, labels),
-        Term::Or(terms) | Term::And(terms) => terms.iter_mut().for_each(|term| resolve_term(term, labels)),
-        Term::Not(term) => resolve_term(term, labels),
-        Term::Ref(_) => {}
-    }
 }

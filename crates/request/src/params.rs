@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::diagnostic::{Diagnostic, Span};
-use crate::parser::quote;
+use crate::diagnostic::{Diagnostic, Span, quote};
 use crate::tree::{FilterCall, Name, Param, Term, Value};
 use crate::value::{LABEL_KEY, RESERVED, is_name};
 

@@ -2,13 +2,12 @@
 //!
 //! The notations differ only in chains, groups and filters: `pipe.rs` and `paper.rs`.
 
+use crate::diagnostic::{Diagnostic, Span, quote};
 use std::collections::BTreeSet;
 
-use crate::diagnostic::{Diagnostic, Span};
 use crate::lexer::{Kind, Lexer, Token};
 use crate::limits::{NESTING_MAX, SOURCE_BYTES_MAX, TERM_COUNT_MAX};
 use crate::params::twice;
-use crate::pipe::AFTER_EDGE;
 use crate::tree::{Item, Layout, Name, Notation, Par, Param, Term, Text, Value};
 use crate::value::{LABEL_KEY, RESERVED, decode_bare, decode_quoted, is_name, starts_name};
 
@@ -29,7 +28,7 @@ pub fn parse(source: &str) -> Result<Text, Diagnostic> {
     let (items, layout) = parser.text()?;
     let mut text = Text { items, notation, layout };
     if notation == Notation::Paper {
-        crate::paper::resolve_references(&mut text);
+        crate::references::resolve_references(&mut text);
     }
     Ok(text)
 }
@@ -405,11 +404,5 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Source text for a message: in backticks, and shortened.
-pub(crate) fn quote(text: &str) -> String {
-    const CHARACTERS_MAX: usize = 40;
-    match text.char_indices().nth(CHARACTERS_MAX) {
-        Some((cut, _)) => format!("`{}...`", &text[..cut]),
-        None => format!("`{text}`"),
-    }
-}
+/// What an edge must be followed by.
+pub(crate) const AFTER_EDGE: &str = "a filter after the edge";

@@ -3,10 +3,10 @@
 //! One function for each line of the grammar in `grammar.md`. The other notation is in `paper.rs`; items and parameters
 //! are in `parser.rs`.
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, quote};
 use crate::lexer::{Kind, Token};
 use crate::params::Params;
-use crate::parser::{Parser, quote};
+use crate::parser::{AFTER_EDGE, Parser};
 use crate::selector;
 use crate::tree::{Chain, Edge, Link, Name, Par, Term};
 use crate::value::{AND, RESERVED, is_arrow};
@@ -177,9 +177,6 @@ impl Parser<'_> {
         error.with_help(format!("the first value needs no key: {}", quote(&format!("{name} {value}"))))
     }
 }
-
-/// What an edge must be followed by.
-pub(crate) const AFTER_EDGE: &str = "a filter after the edge";
 
 /// The error for an edge at the start of a chain outside a group.
 pub(crate) fn leading_edge(edge: Edge, example: &str) -> Diagnostic {

@@ -11,16 +11,14 @@ mod body;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use body::{Waiting, is_body};
-
 use crate::bytes::LITTLE;
 use crate::dataset::Change;
 use crate::event::{Packet, Transaction};
+use crate::header::Action;
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Number, Origin, Way};
-use crate::packet_test::PacketTest;
-use crate::packet_test::sctp_chunks;
-use crate::rule::{Action, List, Rule, Scope, Target};
+use crate::packet_test::{PacketTest, sctp_chunks};
+use crate::rule::{List, Rule, Scope, Target};
 use crate::set::RuleSet;
 use crate::state::{FlowState, HostBits, Place};
 use crate::threshold::{Counts, Effect, Kind};

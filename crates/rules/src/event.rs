@@ -1,6 +1,5 @@
 //! The input of the engine: packets, and transactions of applications.
 
-use crate::engine::Waiting;
 use crate::names::{App, Buffer, Number};
 use packet::Flow;
 use std::ops::Range;
@@ -396,6 +395,14 @@ impl Transaction {
             + self.numbers.len() * size_of::<(Number, bool, u64)>()
             + self.events.len() * size_of::<(&str, bool)>()
     }
+}
+
+/// A rule that more bytes may complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) rule: u32,
+    /// A content not in the body yet: index of list and step.
+    pub(crate) missing: Option<(usize, usize)>,
 }
 
 /// Whether the buffer belongs to a file: its bytes, name, digest or size.

@@ -4,7 +4,6 @@ use crate::address::{Addresses, Ports, Variables, addresses, key, ports};
 use crate::event::Packet;
 use crate::mistake::Read;
 use crate::names::App;
-use crate::rule::Action;
 use crate::text::Word;
 use packet::Flow;
 use packet::frame::protocol;
@@ -169,4 +168,29 @@ fn protocol(word: Word<'_>) -> Read<Protocol> {
             None => return word.wrong(format!("the protocol {} is not supported", word.text)),
         },
     })
+}
+
+/// The action of a matching rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Stop inspecting the packet, or the flow.
+    Pass,
+    /// Drop the packet; after a stream match, drop the flow.
+    Drop,
+    /// Drop, and notify endpoints.
+    Reject {
+        /// Notify the sender.
+        source: bool,
+        /// Notify the receiver.
+        target: bool,
+    },
+    /// Only alert.
+    Alert,
+}
+
+impl Action {
+    /// Whether the action blocks the packet.
+    pub fn blocks(self) -> bool {
+        matches!(self, Action::Drop | Action::Reject { .. })
+    }
 }

@@ -35,6 +35,7 @@ mod pcre;
 mod rule;
 pub mod set;
 pub mod state;
+mod tally;
 mod text;
 mod threshold;
 mod threshold_file;
@@ -42,8 +43,9 @@ mod transform;
 
 pub use engine::{Engine, Found};
 pub use event::{Packet, Transaction};
+pub use header::Action;
 pub use mistake::Mistake;
 pub use packet_test::{SCTP_CHUNKS, sctp_chunks, sctp_tag};
-pub use rule::{Action, Order, Rule};
+pub use rule::{Order, Rule};
 pub use set::{Options, RuleSet};
 pub use state::FlowState;

@@ -662,3 +662,10 @@ pub const EVENTS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+const BODIES: [Buffer; 4] =
+    [Buffer::HTTP_REQUEST_BODY, Buffer::HTTP_RESPONSE_BODY, Buffer::FILE_DATA, Buffer::DCERPC_STUB_DATA];
+
+pub(crate) fn is_body(buffer: Buffer) -> bool {
+    BODIES.contains(&buffer)
+}

@@ -1,33 +1,14 @@
 //! A compiled rule.
 
 use crate::event::is_file;
-use crate::header::{Header, Protocol};
+use crate::header::{Action, Header, Protocol};
 use crate::inspect::Step;
 use crate::names::{App, Buffer, Number};
 use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::state::{StateChange, StateTest, Verb};
-use crate::threshold::Threshold;
-use crate::threshold_file::{Rate, Suppress};
+use crate::threshold::{Rate, Suppress, Threshold};
 use crate::transform::Transform;
-
-/// The action of a matching rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Stop inspecting the packet, or the flow.
-    Pass,
-    /// Drop the packet; after a stream match, drop the flow.
-    Drop,
-    /// Drop, and notify endpoints.
-    Reject {
-        /// Notify the sender.
-        source: bool,
-        /// Notify the receiver.
-        target: bool,
-    },
-    /// Only alert.
-    Alert,
-}
 
 /// The order in which rules are evaluated, by their action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +39,6 @@ impl Order {
 impl Default for Order {
     fn default() -> Order {
         Order::USUAL
-    }
-}
-
-impl Action {
-    /// Whether the action blocks the packet.
-    pub fn blocks(self) -> bool {
-        matches!(self, Action::Drop | Action::Reject { .. })
     }
 }
 

@@ -2,17 +2,13 @@
 
 use crate::address::{Variables, default_variables};
 use crate::dataset::Datasets;
-use crate::engine::is_body;
 use crate::header::Header;
 use crate::mistake::{Mistake, Wrong};
-use crate::names::{App, BUFFERS, Origin};
-use crate::options;
+use crate::names::{App, BUFFERS, Origin, is_body};
 use crate::packet_test::PacketTest;
 use crate::patterns::{Pattern, Patterns};
 use crate::rule::{List, Order, Rule, Scope, Target};
-use crate::state;
-use crate::text;
-use crate::threshold_file;
+use crate::{options, state, text, threshold_file};
 use base::limits::RULES;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 
 use crate::mistake::Read;
 use crate::names::App;
+use crate::tally::Tally;
 use crate::text::{Opt, Word, unsigned};
-use crate::threshold::Tally;
 use base::limits::{RULES_FLOW_BITS, RULES_HOST_BITS};
 use std::collections::HashMap;
 use std::net::IpAddr;

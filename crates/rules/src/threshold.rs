@@ -1,8 +1,11 @@
 //! Limits on alerts: `threshold` and `detection_filter`. The table of counts is bounded: when it is full, expired
 //! counts go first, and a rule that finds no room alerts.
 
+use crate::address::{Addresses, key};
+use crate::header::Action;
 use crate::mistake::Read;
 use crate::state::{FlowState, is_purge_due};
+use crate::tally::Tally;
 use crate::text::{Opt, Word, unsigned};
 use base::limits::{RULES_BACKOFF_SILENCE_S, RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
 use packet::Flow;
@@ -152,15 +155,6 @@ const SECOND: u64 = 1_000_000_000;
 /// Rule, tracking mode, and the addresses tracked.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
-/// The matches of one period.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    count: u32,
-    start: u64,
-    /// Until then the other action of [`Kind::Rate`] applies.
-    held: u64,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Entry {
     tally: Tally,
@@ -293,6 +287,27 @@ fn count_one(threshold: &Threshold, tally: &mut Tally, now: u64, period: u64) ->
             }
             if_met(is_met)
         }
+    }
+}
+
+/// The action that a rule takes while its matches come too often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub threshold: Threshold,
+    pub action: Action,
+}
+
+/// Hosts of which a rule gives no alerts.
+#[derive(Clone, Debug)]
+pub(crate) struct Suppress {
+    pub source: bool,
+    pub target: bool,
+    pub hosts: Addresses,
+}
+
+impl Suppress {
+    pub fn has(&self, flow: &Flow) -> bool {
+        self.source && self.hosts.has(key(flow.source)) || self.target && self.hosts.has(key(flow.target))
     }
 }
 

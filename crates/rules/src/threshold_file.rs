@@ -1,13 +1,12 @@
 //! The file `threshold.config` of a Suricata installation: limits on alerts beside the rules (Suricata's manual, "Global
 //! thresholds"). `suppress` silences, `threshold` (or `event_filter`) limits alerts, `rate_filter` changes the action.
 
-use crate::address::{Addresses, Variables, addresses, key};
+use crate::address::{Variables, addresses};
 use crate::header::named_action;
 use crate::mistake::{Mistake, Read};
-use crate::rule::{Action, Rule};
+use crate::rule::Rule;
 use crate::text::{self, Word, unsigned};
-use crate::threshold::{Kind, Threshold};
-use packet::Flow;
+use crate::threshold::{Kind, Rate, Suppress, Threshold};
 
 /// One line: the rules it is about, and what it says.
 pub(crate) struct Line {
@@ -23,27 +22,6 @@ enum What {
     Rate(Rate),
     /// `None`: whatever the addresses.
     Suppress(Option<Suppress>),
-}
-
-/// The action that a rule takes while its matches come too often.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
-    pub threshold: Threshold,
-    pub action: Action,
-}
-
-/// Hosts of which a rule gives no alerts.
-#[derive(Clone, Debug)]
-pub(crate) struct Suppress {
-    source: bool,
-    target: bool,
-    hosts: Addresses,
-}
-
-impl Suppress {
-    pub fn has(&self, flow: &Flow) -> bool {
-        self.source && self.hosts.has(key(flow.source)) || self.target && self.hosts.has(key(flow.target))
-    }
 }
 
 /// Reads a file, or returns all its mistakes.

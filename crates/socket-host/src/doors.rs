@@ -2,7 +2,7 @@
 //! each interface, and those of the kernel on the host's loopback; any other socket has one.
 
 use crate::families::{Own, at_one_port};
-use crate::interfaces::Interfaces;
+use crate::interfaces::{Interfaces, Place};
 use crate::settings::Settings;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -14,13 +14,6 @@ use socket::net::{Options, TcpListener, TcpStream};
 use socket_calls::NOWHERE;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-/// The address of an interface, at which a socket listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) device: String,
-    pub(crate) address: SocketAddr,
-}
 
 /// A door.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! The addresses for flows: the daemon's interfaces, which are asked for again now and then.
 
-use crate::doors::Place;
 use crate::families::{Own, plain};
 use crate::policy::{Act, Policy, Protocol};
 use capture::client::Client;
@@ -130,4 +129,11 @@ impl Interfaces {
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
+}
+
+/// The address of an interface, at which a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) device: String,
+    pub(crate) address: SocketAddr,
 }

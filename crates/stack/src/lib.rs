@@ -76,7 +76,6 @@ pub use description::{Description, StackError};
 pub use facts::{ChecksumRule, Env, Facts, Marks, NoEnv, TapFile, TapSink, TcpFacts};
 pub use kind::{Below, Build, Complete, Form, Given, Kind, Layer, Param, Site, Value};
 pub use outcome::{Discard, ImportError, SendError, Unsupported};
-pub use packets::{Incoming, Meta, Outgoing};
-pub use problem::{Problem, ProblemKind};
+pub use packets::{Incoming, Meta, Outgoing, Problem, ProblemKind};
 pub use stack::{Delivery, Stack};
 pub use stream::{End, Stream, StreamState};

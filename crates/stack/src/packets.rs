@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use packet::checksum::Sum;
 
 use crate::outcome::SendError;
-use crate::problem::Problem;
 
 /// What blocks tell each other about a packet. All fields start unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,6 +111,30 @@ impl<'a> Incoming<'a> {
     pub fn remote_address(&self) -> IpAddr {
         self.meta.remote.map_or(Ipv4Addr::UNSPECIFIED.into(), |remote| remote.ip())
     }
+}
+
+/// A report about a packet of this flow. It is no proof: a station that knows the flow can forge one (RFC 5927).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What happened.
+    pub kind: ProblemKind,
+    /// Destination of the packet. For an echo request the port is its sequence number.
+    pub to: SocketAddr,
+    /// The station that sent the report.
+    pub reporter: IpAddr,
+}
+
+/// What happened to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// Undeliverable. The code is RFC 792's, also over IPv6: 1 host, 3 port, 13 prohibited (RFC 1812).
+    Unreachable(u8),
+    /// Too big for a link on the way, whose MTU in bytes this is; 0 if the router does not say.
+    TooBig(u16),
+    /// The time to live, or the time for reassembly, ran out.
+    TimeExceeded,
+    /// A field of a header is wrong.
+    Parameter,
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! ICMP errors about packets of this flow (RFC 792, RFC 4443). The flow's transport block reads and matches them.
 
-use std::net::{IpAddr, SocketAddr};
+use crate::packets::{Incoming, ProblemKind};
+use std::net::IpAddr;
 
 use packet::checksum::Sum;
 use packet::frame::protocol;
 use packet::{icmp, ipv4, ipv6};
 
 use crate::outcome::Discard;
-use crate::packets::Incoming;
 use crate::pseudo;
 
 /// Types of ICMP errors (RFC 792).
@@ -25,30 +25,6 @@ const PARAMETER_V6: u8 = 4;
 
 /// Bytes of an ICMP message before the packet that it quotes.
 const HEADER_BYTES: usize = 8;
-
-/// A report about a packet of this flow. It is no proof: a station that knows the flow can forge one (RFC 5927).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// What happened.
-    pub kind: ProblemKind,
-    /// Destination of the packet. For an echo request the port is its sequence number.
-    pub to: SocketAddr,
-    /// The station that sent the report.
-    pub reporter: IpAddr,
-}
-
-/// What happened to a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemKind {
-    /// Undeliverable. The code is RFC 792's, also over IPv6: 1 host, 3 port, 13 prohibited (RFC 1812).
-    Unreachable(u8),
-    /// Too big for a link on the way, whose MTU in bytes this is; 0 if the router does not say.
-    TooBig(u16),
-    /// The time to live, or the time for reassembly, ran out.
-    TimeExceeded,
-    /// A field of a header is wrong.
-    Parameter,
-}
 
 /// An ICMP error: its kind, and the beginning of the packet that it quotes.
 pub(crate) struct Report<'a> {

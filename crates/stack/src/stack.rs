@@ -10,8 +10,7 @@ use crate::blocks::KINDS;
 use crate::facts::{Facts, Marks};
 use crate::kind::Layer;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
-use crate::packets::{Incoming, Meta, Outgoing};
-use crate::problem::Problem;
+use crate::packets::{Incoming, Meta, Outgoing, Problem};
 use crate::state;
 use crate::stream::Stream;
 

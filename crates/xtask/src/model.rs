@@ -1,13 +1,12 @@
 //! `cargo xtask model [--fast]`: runs the shipped code of the shared-memory protocols under the model checker. Its builds
 //! are kept in `target/model`. `--mutations` runs `orderings.rs` instead.
 
+use crate::orderings::PREEMPTIONS_FAST;
 use crate::{Failure, Outcome, orderings, process};
 use std::path::Path;
 
 /// The most preemptions of a thread that the checker tries. Most bugs show with two.
 const PREEMPTIONS: &str = "3";
-pub(crate) const PREEMPTIONS_FAST: &str = "2";
-
 /// What cargo is asked for: the program with all models.
 pub(crate) const TEST: [&str; 5] = ["test", "--package", "buffer", "--release", "--test=models"];
 

@@ -16,7 +16,6 @@
 mod scratch;
 mod weaken;
 
-use crate::model::PREEMPTIONS_FAST;
 use crate::{Failure, Outcome};
 use scratch::{Ended, Program, Scratch};
 use std::path::Path;
@@ -211,6 +210,8 @@ fn complaints(rows: &[Row]) -> Vec<String> {
     }
     complaints
 }
+
+pub(crate) const PREEMPTIONS_FAST: &str = "2";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 //! 10.0.0.1 far.
 
 use super::frames::{self, Kind, Mac};
-use super::part::{Killed, Part, pin};
+use super::part::{Killed, Part, failed, pin};
 use crate::case::CaseError;
 use crate::machine::{IP, Peer, TC};
 use crate::process::{family, processor_time, softirqs};
@@ -66,11 +66,6 @@ impl Drop for Bed {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
-}
-
-/// An error for a case.
-pub fn failed(what: impl std::fmt::Display) -> CaseError {
-    CaseError::Failed(what.to_string())
 }
 
 /// Runs a tool in a device's namespace.

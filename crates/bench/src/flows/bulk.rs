@@ -1,8 +1,8 @@
 //! TCP over one connection, as fast as it goes: to the kernel's sockets at the far end and from them, against the
 //! kernel's own TCP. The receiver checks every byte.
 
-use super::bed::{Bed, Whose, failed};
-use super::part::{Part, count};
+use super::bed::{Bed, Whose};
+use super::part::{Part, count, failed};
 use super::{blocks, in_turns, numbers, remembered, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::setting::Setting;

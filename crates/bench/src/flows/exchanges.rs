@@ -1,7 +1,8 @@
 //! Questions and answers of 64 bytes on one connection, one after the other: the median time of an exchange.
 
-use super::bed::{Bed, Whose, failed};
+use super::bed::{Bed, Whose};
 use super::bulk::{FAR, PORT};
+use super::part::failed;
 use super::{blocks, in_turns, numbers, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::setting::Setting;

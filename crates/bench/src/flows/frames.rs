@@ -132,7 +132,7 @@ fn seal(frame: &mut [u8]) {
 /// A datagram without a checksum, in a frame of `frame_bytes` bytes. Its payload begins at [`NUMBER`].
 fn datagram(to: Mac, port: u16, frame_bytes: usize) -> Vec<u8> {
     let mut frame = ipv4(to, 17, frame_bytes - 14);
-    frame[34..36].copy_from_slice(&super::parts::FROM.to_be_bytes());
+    frame[34..36].copy_from_slice(&FROM.to_be_bytes());
     frame[36..38].copy_from_slice(&port.to_be_bytes());
     frame[38..40].copy_from_slice(&((frame_bytes - 34) as u16).to_be_bytes());
     frame
@@ -214,6 +214,9 @@ pub fn port(frame: &[u8]) -> Option<u16> {
     let is_datagram = frame.len() >= 38 && frame[12..15] == [8, 0, 0x45] && frame[23] == 17;
     is_datagram.then(|| u16::from_be_bytes([frame[36], frame[37]]))
 }
+
+/// The UDP port of our senders and of the kernel's.
+pub const FROM: u16 = 4000;
 
 #[cfg(test)]
 mod tests {

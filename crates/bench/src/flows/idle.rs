@@ -1,8 +1,8 @@
 //! Flows without traffic: the rate of one flow beside 9,570 of them, and the processor time of a hundred.
 
-use super::bed::{Bed, PORTS, USERS, Whose, failed};
+use super::bed::{Bed, PORTS, USERS, Whose};
 use super::frames::Kind;
-use super::part::{Part, in_order};
+use super::part::{Part, failed, in_order};
 use super::{numbers, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::measure::Effort;

@@ -4,9 +4,9 @@
 //! Processor time is that of all processes: application, daemon, and the kernel's threads. For receiving it includes
 //! the sender, in whose time the kernel delivers, minus the time of the same sender into a program that drops.
 
-use super::bed::{BOTH, Bed, PORTS, SHORT_PAYLOAD, Whose, drop_ipv4, failed};
+use super::bed::{BOTH, Bed, PORTS, SHORT_PAYLOAD, Whose, drop_ipv4};
 use super::frames::Kind;
-use super::part::{Part, count, in_order};
+use super::part::{Part, count, failed, in_order};
 use super::{numbers, remembered, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::measure::{Effort, median};

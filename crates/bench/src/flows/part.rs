@@ -1,6 +1,5 @@
 //! Processes of a measurement: a part that talks (see [`parts`](super::parts)), and one that is only killed.
 
-use super::bed::failed;
 use crate::case::CaseError;
 use driver::pair::End;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -151,4 +150,9 @@ pub fn in_order(said: &Value) -> Result<(), CaseError> {
 /// A number in a part's document.
 pub fn count(said: &Value, name: &str) -> Result<u64, CaseError> {
     said[name].as_u64().ok_or_else(|| failed(format!("a part says no `{name}`: {said}")))
+}
+
+/// An error for a case.
+pub fn failed(what: impl std::fmt::Display) -> CaseError {
+    CaseError::Failed(what.to_string())
 }

@@ -5,79 +5,23 @@
 //! of datagrams received so far, for each line `time` its processor time in ns. It ends with its standard input, or
 //! when its work is done; then it writes one JSON document.
 
-use super::frames;
+use super::lines::{Line, WAIT, number, told};
 use super::mmsg::{self, MANY, Many};
-use super::streams;
+use super::{frames, streams};
 use flow::OpenFlow;
-use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use socket::{Connection, SocketError, UdpOptions};
 use stack::NoEnv;
-use std::io::{self, BufRead};
+use std::io::{self};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// The longest wait; after it, a part checks whether it has to end.
-const WAIT: Duration = Duration::from_millis(100);
 
 /// Length of the windows in which received datagrams are counted, in ms.
 pub const WINDOW_MS: u64 = 100;
-
-/// The UDP port of our senders and of the kernel's.
-pub const FROM: u16 = 4000;
-
-#[derive(Default)]
-pub(super) struct Line {
-    gone: AtomicBool,
-    ended: AtomicBool,
-    received: AtomicU64,
-}
-
-impl Line {
-    /// Says that this part is ready, and listens to its parent.
-    pub(super) fn ready() -> Arc<Line> {
-        let line = Arc::new(Line::default());
-        let listening = Arc::clone(&line);
-        println!("ready");
-        std::thread::spawn(move || {
-            for word in io::stdin().lock().lines().map_while(Result::ok) {
-                match word.as_str() {
-                    "go" => listening.gone.store(true, Ordering::Relaxed),
-                    "time" => println!("{}", processor_ns()),
-                    _ => println!("{}", listening.received.load(Ordering::Relaxed)),
-                }
-            }
-            listening.ended.store(true, Ordering::Relaxed);
-        });
-        line
-    }
-
-    fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn await_go(&self) {
-        while !self.gone.load(Ordering::Relaxed) && !self.has_ended() {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    pub(super) fn await_end(&self) {
-        while !self.has_ended() {
-            std::thread::sleep(WAIT);
-        }
-    }
-}
-
-/// Processor time of this process so far, including ended threads, in ns.
-fn processor_ns() -> u64 {
-    let spent = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
-    spent.map_or(0, |spent| spent.as_nanos() as u64)
-}
 
 /// Runs a role.
 pub fn run(words: &[&str]) -> Result<(), String> {
@@ -97,14 +41,6 @@ pub fn run(words: &[&str]) -> Result<(), String> {
         ["tcp", whose, ref role @ ..] => streams::run(whose, role),
         _ => Err(format!("`stage flow {}` is no role", words.join(" "))),
     }
-}
-
-pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` makes no sense here"))
-}
-
-pub(super) fn told(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 // --- sending --------------------------------------------------------------------------------------------------------

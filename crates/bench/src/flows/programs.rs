@@ -1,8 +1,8 @@
 //! Unmodified programs: curl fetches a file, and nginx answers wrk, by `streamline net run` and by kernel sockets.
 
-use super::bed::{BOTH, Bed, NEAR_IP, Whose, failed};
+use super::bed::{BOTH, Bed, NEAR_IP, Whose};
 use super::bulk::{FAR, PORT};
-use super::part::{Killed, spawn};
+use super::part::{Killed, failed, spawn};
 use super::streams::{is_text, text};
 use super::{blocks, in_turns, numbers, row};
 use crate::case::{Case, CaseError, Numbers};

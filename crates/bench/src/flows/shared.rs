@@ -1,8 +1,9 @@
 //! The cost of a shared interface for its host's own TCP: one kernel connection with the offloads that devices have at
 //! first, beside `net up --share` and an idle flow, and without them.
 
-use super::bed::{Bed, NEAR, USERS, Whose, failed, give_address};
+use super::bed::{Bed, NEAR, USERS, Whose, give_address};
 use super::bulk::{self, FAR};
+use super::part::failed;
 use super::{blocks, in_turns, numbers, row};
 use crate::capture::bulk::ALL;
 use crate::case::{Case, CaseError, Numbers};

@@ -1,8 +1,9 @@
 //! Records the frames that arrive at the far end: time by the kernel's clock, port and length, from a packet socket.
 //! The socket keeps only headers, so that it does not lose frames; a run with lost frames is void.
 
-use super::bed::{Bed, Whose, failed, mac};
+use super::bed::{Bed, Whose, mac};
 use super::frames;
+use super::part::failed;
 use crate::case::CaseError;
 use driver::Receive;
 use driver::af_packet::{Direction, Options, Receiver};

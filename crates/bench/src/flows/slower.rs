@@ -1,9 +1,9 @@
 //! Experiment 4: streams of 40 and 45 Mb/s to two applications. The second gets slower after each 20,000 datagrams; the
 //! first must lose none. The same with kernel sockets is shown beside.
 
-use super::bed::{BOTH, Bed, PORTS, Whose, failed};
+use super::bed::{BOTH, Bed, PORTS, Whose};
 use super::frames::{Kind, LONG};
-use super::part::{count, in_order};
+use super::part::{count, failed, in_order};
 use super::parts::WINDOW_MS;
 use super::{beside, numbers, remembered};
 use crate::case::{Case, CaseError, Numbers};

@@ -3,7 +3,7 @@
 //!
 //! The bytes are those of a [pattern](text), and the receiver checks each: one wrong byte makes the measurement void.
 
-use super::parts::{Line, number, told};
+use super::lines::{Line, number, told};
 use serde_json::{Value, json};
 use socket::net::{Options, TcpListener, TcpStream};
 use std::io::{self, Read, Write};

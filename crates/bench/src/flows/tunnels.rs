@@ -2,9 +2,9 @@
 //! from a TUN device and a TCP of its own. The peer's client uses kernel sockets in the namespace. pasta is no peer:
 //! that of Debian 12 (March 2023) ends a connection when its sender finishes, before the answer comes.
 
-use super::bed::{Bed, NEAR_IP, Whose, failed, tool};
+use super::bed::{Bed, NEAR_IP, Whose, tool};
 use super::bulk::{self, FAR, PORT};
-use super::part::{Killed, spawn};
+use super::part::{Killed, failed, spawn};
 use super::{blocks, in_turns, numbers, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::machine::{IP, SLIRP};

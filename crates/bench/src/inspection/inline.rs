@@ -4,7 +4,8 @@
 
 use super::rules;
 use crate::case::{CaseError, Numbers};
-use crate::flows::bed::{failed, give_address, tool};
+use crate::flows::bed::{give_address, tool};
+use crate::flows::part::failed;
 use crate::machine::IP;
 use crate::measure::Effort;
 use crate::setting::Setting;

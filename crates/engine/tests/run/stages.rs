@@ -428,7 +428,7 @@ impl Filter for Divides {
         for (place, block) in batch.iter() {
             let number = cx.rings.bytes(block)[0];
             cx.marks.branches[place] =
-                if number.is_multiple_of(7) { filter::context::LEAST_LOADED } else { u16::from(number % 5) };
+                if number.is_multiple_of(7) { filter::marks::LEAST_LOADED } else { u16::from(number % 5) };
         }
         Ok(Status::Done)
     }

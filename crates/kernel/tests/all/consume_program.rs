@@ -1,8 +1,8 @@
 //! The program that takes frames away from the host wants exactly the frames that the interpreter wants.
 
 use crate::expressions::Expressions;
-use kernel::capture_program::ProgramError;
 use kernel::consume_program::ConsumeCounts;
+use kernel::program_error::ProgramError;
 use kernel::{ConsumeProgram, Wanted};
 use program::cbpf::Instruction;
 use program::{Interpreter, from_cbpf};

@@ -2,7 +2,7 @@
 //! guard that makes the processor wait for all earlier loads.
 
 use crate::expressions::Expressions;
-use kernel::capture_program::ProgramError;
+use kernel::program_error::ProgramError;
 use kernel::{ConsumeProgram, Expression, ShareProgram, SocketFilter, Wanted};
 use program::{Compile, CompileErrorKind, Program, from_cbpf};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};

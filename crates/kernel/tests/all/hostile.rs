@@ -1,7 +1,7 @@
 //! Absurd programs up to the length that a daemon accepts: each is loaded or refused with a reason. They must not cause a
 //! panic or a stack overflow, or change the expressions in use.
 
-use kernel::capture_program::ProgramError;
+use kernel::program_error::ProgramError;
 use kernel::{CaptureProgram, Expression, Way};
 use program::cbpf::Instruction;
 use program::{Interpreter, from_cbpf};

@@ -1,10 +1,10 @@
 //! Lists of devices: libpcap's, followed by each interface again under a name with our prefix.
 
 use crate::abi::Interface;
-use crate::guard::{Failed, allocate, guarded};
+use crate::guard::{Failed, guarded};
 use crate::handle::write_error;
 use crate::names::{self, PREFIX, Target};
-use crate::real::real;
+use crate::real::{allocate, real};
 use std::ffi::{CStr, CString, c_char, c_int};
 
 /// Lists devices. pcap_freealldevs() frees the list.

@@ -2,9 +2,9 @@
 
 use super::export;
 use crate::abi::{MICROSECONDS, NANOSECONDS, TIMES_OF_HOST, TIMES_OF_HOST_PRECISE, status};
-use crate::guard::allocate;
 use crate::handle::Handle;
-use crate::inner::Settings;
+use crate::real::allocate;
+use crate::settings::Settings;
 use std::ffi::{c_char, c_int};
 
 fn set(handle: &Handle, change: impl FnOnce(&mut Settings) -> c_int) -> c_int {

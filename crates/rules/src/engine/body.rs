@@ -11,29 +11,14 @@
 
 use super::{Engine, may_match};
 use crate::engine::Piece;
-use crate::event::{Packet, Transaction};
+use crate::event::{Packet, Transaction, Waiting};
 use crate::inspect::{Budget, Step, has_new};
-use crate::names::Buffer;
+use crate::names::is_body;
 use crate::rule::{List, Rule, Target};
 use crate::set::RuleSet;
 use crate::state::FlowState;
 use base::limits::{RULES_BODY_STEPS, RULES_WAITING};
 use std::sync::Arc;
-
-const BODIES: [Buffer; 4] =
-    [Buffer::HTTP_REQUEST_BODY, Buffer::HTTP_RESPONSE_BODY, Buffer::FILE_DATA, Buffer::DCERPC_STUB_DATA];
-
-/// A rule that more bytes may complete.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    rule: u32,
-    /// A content not in the body yet: index of list and step.
-    missing: Option<(usize, usize)>,
-}
-
-pub(crate) fn is_body(buffer: Buffer) -> bool {
-    BODIES.contains(&buffer)
-}
 
 impl Rule {
     /// Whether an early match can change what passes. Other rules can wait for the next full inspection. Rules that require

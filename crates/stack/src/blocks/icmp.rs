@@ -13,9 +13,8 @@ use request::Diagnostic;
 use crate::block::{Block, Step};
 use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
-use crate::packets::{Incoming, Outgoing};
-use crate::problem::{self, Problem};
-use crate::{pseudo, state};
+use crate::packets::{Incoming, Outgoing, Problem};
+use crate::{problem, pseudo, state};
 
 /// The kind of this block.
 pub static KIND: Kind = Kind {

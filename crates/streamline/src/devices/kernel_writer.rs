@@ -6,7 +6,8 @@ use capture::{CaptureError, CaptureErrorKind, Device, Direction, ETHERNET, Expre
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::watch::Watch;
-use kernel::capture_program::{CaptureProgram, ProgramError, Way};
+use kernel::capture_program::{CaptureProgram, Way};
+use kernel::program_error::ProgramError;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

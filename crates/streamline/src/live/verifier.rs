@@ -10,7 +10,7 @@ use control::Design;
 use filter::DeviceAccess;
 use filter::device::{Choice, Exclusive};
 use kernel::SocketFilter;
-use kernel::capture_program::ProgramError;
+use kernel::program_error::ProgramError;
 use program::Program;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;

@@ -32,10 +32,9 @@ use crate::block::{Block, Out, Step};
 use crate::facts::{ChecksumRule, Facts};
 use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError};
-use crate::packets::{Incoming, Outgoing};
-use crate::problem::{self, Problem};
-use crate::pseudo;
+use crate::packets::{Incoming, Outgoing, Problem};
 use crate::stream::Stream;
+use crate::{problem, pseudo};
 use connection::Connection;
 use report::LEAST_MTU_V6;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::problem::ProblemKind;
+use crate::packets::ProblemKind;
 use crate::stream::errno;
 
 /// The least MTU that an ICMP error can set, in bytes: Linux's `min_pmtu`. An attacker could otherwise go down to 68

@@ -3,8 +3,10 @@
 //!
 //! Expressions that count or sample are tried as if they took all: the trial is about which packets pass.
 
-use crate::capture_program::{CaptureProgram, Expression, ProgramError, Way};
+use crate::capture_program::{CaptureProgram, Way};
+use crate::expression::Expression;
 use crate::probe;
+use crate::program_error::ProgramError;
 use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
 use program::{Interpreter, Program};
