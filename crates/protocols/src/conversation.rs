@@ -7,7 +7,7 @@
 //! A protocol whose exchanges are records as they stand implements [`Talk`]: its filter and its part of rules are made
 //! from [`Protocol`] and the table of its facts.
 //!
-//! Memory is charged to a [`Carried`](crate::carry::Carried) before it is kept, and every limit is a constant.
+//! Memory is charged to a [`Carried`] before it is kept, and every limit is a constant.
 
 use crate::app::App;
 use crate::carry::Carried;
@@ -154,7 +154,7 @@ pub struct About {
 pub enum Kind {
     /// A text.
     Text,
-    /// A text whose unprintable bytes are escaped, as in [`append_name`](crate::tls::append_name).
+    /// A text whose unprintable bytes are escaped, as in [`append_name`].
     Name,
     /// A text that records show as this function appends it. Its buffer is as it was said.
     Shown(fn(&mut Vec<u8>, &[u8])),

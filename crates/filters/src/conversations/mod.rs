@@ -1,5 +1,5 @@
 //! Filters whose records are the exchanges of a conversation: one for each protocol that implements
-//! [`Talk`](protocols::conversation::Talk). Description, schema and records come from the protocol's own file.
+//! [`Talk`]. Description, schema and records come from the protocol's own file.
 
 mod first;
 #[cfg(test)]
