@@ -18,11 +18,8 @@ const DENIED: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIP
 pub(crate) fn environment(root: &Path) -> Result<Environment, Failure> {
     let folder = root.join("target/lanes");
     let compiler = folder.join("compiler");
-    // A copy: cargo writes a new `xtask` in the course of the build.
-    let copied = std::env::current_exe().and_then(|this| {
-        std::fs::create_dir_all(&folder)?;
-        std::fs::copy(this, &compiler)
-    });
+    // A copy: cargo writes a new `xtask` in the course of the build. Then the program that runs has no name any more, but this one.
+    let copied = std::fs::create_dir_all(&folder).and_then(|()| std::fs::copy("/proc/self/exe", &compiler));
     copied.map_err(|error| Failure::Failed(format!("{}: {error}", compiler.display())))?;
     Ok(vec![("RUSTC_WORKSPACE_WRAPPER", compiler.into()), (DENIED.0, DENIED.1.into())])
 }
