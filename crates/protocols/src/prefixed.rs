@@ -10,6 +10,8 @@ pub struct Prefixed {
     waiting: Vec<u8>,
     /// Bytes of a long message left to skip.
     skip: usize,
+    /// Bytes of this side came.
+    is_begun: bool,
     /// Where the next message begins is unknown, or the protocol is over: nothing more is read.
     pub is_over: bool,
 }
@@ -47,6 +49,7 @@ impl Prefixed {
         ear: &mut dyn Ear<F>,
         mut each: impl FnMut(&[u8], &mut dyn Ear<F>) -> bool,
     ) {
+        self.is_begun |= !rest.is_empty();
         while !self.is_over {
             let skipped = self.skip.min(rest.len());
             self.skip -= skipped;
@@ -98,9 +101,10 @@ impl Prefixed {
         }
     }
 
-    /// Bytes are missing: nothing more is read. `what` names the messages.
+    /// Bytes are missing. A side that has not begun begins behind them: captures lack whole segments, and these end with a
+    /// message most of the time. Of another one nothing more is read; `what` names that.
     pub fn gap<F>(&mut self, what: &'static str, kept: &Carried, ear: &mut dyn Ear<F>) {
-        if !self.is_over {
+        if self.is_begun && !self.is_over {
             ear.missed(what);
             self.stop(kept);
         }
@@ -151,11 +155,28 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_behind_the_first_bytes_ends_a_side() {
+        let (mut side, mut ear, kept) = (Prefixed::default(), Heard::default(), Carried::new(4));
+        let ear: &mut dyn Ear<usize> = &mut ear;
+        for (missing, bytes, count) in [(true, b"\x01a", 1), (false, b"\x01b", 1), (true, b"\x01c", 0)] {
+            if missing {
+                side.gap("gap", &kept, ear);
+            }
+            let mut found = 0;
+            side.feed(Id { exchange: 0, side: Side::Client }, bytes, &SHAPE, &kept, ear, |_, _| {
+                found += 1;
+                true
+            });
+            assert_eq!((found, side.is_over), (count, count == 0));
+        }
+    }
+
+    #[test]
     fn messages() {
         check(b"\x01a\0\x02bc", 99, &[b"\x01a", b"\0", b"\x02bc"]);
         check(b"\x08abcdefgh\x01i\x02j", 99, &[b"\x08abc", b"\x01i"]);
         check(b"\x01a\xff\x01b", 99, &[b"\x01a"]);
-        check(b"\x01a\x01b", 0, &[]);
+        check(b"\x01a\x01b", 0, &[b"\x01a", b"\x01b"]);
         check(b"\x01.\x01b", 99, &[b"\x01."]);
     }
 }
