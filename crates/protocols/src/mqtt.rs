@@ -27,7 +27,8 @@ const UNSUBSCRIBE: u8 = 10;
 const UNSUBACK: u8 = 11;
 const DISCONNECT: u8 = 14;
 
-const TYPES: Words = &[
+/// The names of packets, by their numbers.
+pub const TYPES: Words = &[
     ("CONNECT", 1),
     ("CONNACK", 2),
     ("PUBLISH", 3),

@@ -10,7 +10,8 @@ use packet::Flow;
 /// Most variables of a message that are told.
 const VARIABLES: usize = 64;
 
-const TYPES: Words = &[
+/// The names of messages, by their numbers.
+pub const TYPES: Words = &[
     ("get_request", 0),
     ("get_next_request", 1),
     ("response", 2),
@@ -25,7 +26,8 @@ const TYPES: Words = &[
 /// The type of a trap of version 1.
 const TRAP_V1: u8 = 4;
 
-const TRAPS: Words = &[
+/// The names of traps of version 1, by their numbers.
+pub const TRAPS: Words = &[
     ("cold_start", 0),
     ("warm_start", 1),
     ("link_down", 2),

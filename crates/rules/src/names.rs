@@ -224,10 +224,7 @@ buffers! {
     JA3S_HASH "ja3s.hash" "" Either(App::Tls, App::Quic), Response;
     JA3S_STRING "ja3s.string" "" Either(App::Tls, App::Quic), Response;
     JA4_HASH "ja4.hash" "" Either(App::Tls, App::Quic), Request;
-    SSH_PROTO "ssh.proto" "" Of(App::Ssh), Both;
     SSH_SOFTWARE "ssh.software" "" Of(App::Ssh), Both;
-    SSH_HASSH "ssh.hassh" "" Of(App::Ssh), Request;
-    SSH_HASSH_STRING "ssh.hassh.string" "" Of(App::Ssh), Request;
     SSH_HASSH_SERVER "ssh.hassh.server" "" Of(App::Ssh), Response;
     SSH_HASSH_SERVER_STRING "ssh.hassh.server.string" "" Of(App::Ssh), Response;
     SMTP_HELO "smtp.helo" "" Of(App::Smtp), Request;
@@ -241,14 +238,8 @@ buffers! {
     EMAIL_MESSAGE_ID "email.message_id" "" Of(App::Smtp), Request;
     EMAIL_X_MAILER "email.x_mailer" "" Of(App::Smtp), Request;
     FTP_COMMAND "ftp.command" "" Of(App::Ftp), Request;
-    FTP_COMMAND_DATA "ftp.command_data" "" Of(App::Ftp), Request;
     FTP_REPLY "ftp.reply" "" Of(App::Ftp), Response;
     FTP_COMPLETION_CODE "ftp.completion_code" "" Of(App::Ftp), Response;
-    SNMP_COMMUNITY "snmp.community" "" Of(App::Snmp), Both;
-    SNMP_USM "snmp.usm" "" Of(App::Snmp), Both;
-    MQTT_CONNECT_PROTOCOL_STRING "mqtt.connect.protocol_string" "" Of(App::Mqtt), Both;
-    MQTT_PUBLISH_TOPIC "mqtt.publish.topic" "" Of(App::Mqtt), Both;
-    MQTT_PUBLISH_MESSAGE "mqtt.publish.message" "" Of(App::Mqtt), Both;
     RFB_NAME "rfb.name" "" Of(App::Rfb), Both;
     NTP_REFERENCE_ID "ntp.reference_id" "" Of(App::Ntp), Both;
     HTTP2_HEADER_NAME "http2.header_name" "" Of(App::Http2), Both;
@@ -262,11 +253,6 @@ buffers! {
     QUIC_CYU_STRING "quic.cyu.string" "" Of(App::Quic), Request;
     DCERPC_STUB_DATA "dcerpc.stub_data" "" Of(App::Dcerpc), Both;
     DCERPC_INTERFACE "dcerpc interface" "" Of(App::Dcerpc), Both;
-    IKE_INIT_SPI "ike.init_spi" "" Of(App::Ike), Request;
-    IKE_RESP_SPI "ike.resp_spi" "" Of(App::Ike), Response;
-    IKE_VENDOR "ike.vendor" "" Of(App::Ike), Request;
-    IKE_KEY_EXCHANGE_PAYLOAD "ike.key_exchange_payload" "" Of(App::Ike), Both;
-    IKE_NONCE_PAYLOAD "ike.nonce_payload" "" Of(App::Ike), Both;
     SMB_NAMED_PIPE "smb.named_pipe" "" Of(App::Smb), Request;
     SMB_SHARE "smb.share" "" Of(App::Smb), Request;
     FRAME_HTTP2_HDR "frame http2.hdr" "" Of(App::Http2), Both;
@@ -355,44 +341,6 @@ macro_rules! numbers {
 
 const RR_TYPES: &[(&str, u64)] =
     &[("A", 1), ("NS", 2), ("CNAME", 5), ("SOA", 6), ("PTR", 12), ("MX", 15), ("TXT", 16), ("AAAA", 28), ("SRV", 33)];
-const SNMP_PDUS: &[(&str, u64)] = &[
-    ("get_request", 0),
-    ("get_next_request", 1),
-    ("response", 2),
-    ("set_request", 3),
-    ("trap_v1", 4),
-    ("get_bulk_request", 5),
-    ("inform_request", 6),
-    ("trap_v2", 7),
-    ("report", 8),
-];
-const SNMP_TRAPS: &[(&str, u64)] = &[
-    ("cold_start", 0),
-    ("warm_start", 1),
-    ("link_down", 2),
-    ("link_up", 3),
-    ("authentication_failure", 4),
-    ("egp_neighbor_loss", 5),
-    ("enterprise_specific", 6),
-];
-
-const MQTT_TYPES: &[(&str, u64)] = &[
-    ("CONNECT", 1),
-    ("CONNACK", 2),
-    ("PUBLISH", 3),
-    ("PUBACK", 4),
-    ("PUBREC", 5),
-    ("PUBREL", 6),
-    ("PUBCOMP", 7),
-    ("SUBSCRIBE", 8),
-    ("SUBACK", 9),
-    ("UNSUBSCRIBE", 10),
-    ("UNSUBACK", 11),
-    ("PINGREQ", 12),
-    ("PINGRESP", 13),
-    ("DISCONNECT", 14),
-    ("AUTH", 15),
-];
 const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2), ("unknown", 3)];
 const HTTP2_FRAMES: &[(&str, u64)] = &[
     ("DATA", 0),
@@ -439,9 +387,9 @@ numbers! {
     DNS_RRTYPE "dns.rrtype" Dns, Both, 16, RR_TYPES;
     TLS_CERT_CHAIN_LEN "tls.cert_chain_len" Tls, Both, 32, &[];
     SNMP_VERSION "snmp.version" Snmp, Both, 32, &[];
-    SNMP_PDU_TYPE "snmp.pdu_type" Snmp, Both, 32, SNMP_PDUS;
-    SNMP_TRAP_TYPE "snmp.trap_type" Snmp, Both, 32, SNMP_TRAPS;
-    MQTT_TYPE "mqtt.type" Mqtt, Both, 8, MQTT_TYPES;
+    SNMP_PDU_TYPE "snmp.pdu_type" Snmp, Both, 32, protocols::snmp::TYPES;
+    SNMP_TRAP_TYPE "snmp.trap_type" Snmp, Both, 32, protocols::snmp::TRAPS;
+    MQTT_TYPE "mqtt.type" Mqtt, Both, 8, protocols::mqtt::TYPES;
     MQTT_REASON_CODE "mqtt.reason_code" Mqtt, Both, 8, &[];
     MQTT_PROTOCOL_VERSION "mqtt.protocol_version" Mqtt, Both, 8, &[];
     RFB_SECTYPE "rfb.sectype" Rfb, Both, 32, &[];
