@@ -2,11 +2,10 @@
 //! allocation; conversations keep what one message says about the next. No I/O, and no clock. The crate `packet` reads
 //! what is below.
 //!
-//! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. SSH, SMTP, FTP,
-//!   SIP, SMB, QUIC, HTTP/1 and HTTP/2 are read so. `dns::stream` finds the messages of DNS over TCP for both. Of the other protocols this crate has
-//!   grammars, and filters and rules read them themselves.
+//! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. `dns::stream` finds the
+//!   messages of DNS over TCP for both. Of [`dcerpc`], [`websocket`] and [`ntp`] this crate has grammars.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
-//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by their
+//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`], [`krb5`], [`snmp`], [`tftp`], [`mqtt`], [`rfb`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by their
 //!   TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
 //! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
 //! - Lines of text: [`smtp`], [`ftp`], and [`reply`] and [`text_lines`] for both. [`carry`] counts what is kept.

@@ -127,7 +127,7 @@ impl Talk for Conversation {
                `mqtt.publish.topic` and `message`, of SUBSCRIBE and UNSUBSCRIBE \
                `mqtt.subscribe.topics` and `mqtt.unsubscribe.topics`, and of CONNACK and DISCONNECT `mqtt.reason_code`. Passwords are passed over.\n\n\
                Up to 32 packets wait for an answer, of a packet 256 KiB are read, and of a text 64 KiB are in a record. A side \
-               is read up to a gap.",
+               is read up to a gap behind its first bytes.",
         example: ("pcap talks.pcap | mqtt | head 2", EXAMPLE),
         ..Protocol::of(App::Mqtt, Over::Streams, <Fact as crate::conversation::Fact>::ALL)
     };

@@ -116,7 +116,7 @@ impl<'a, E: Ear<Fact>> Talk<'a, E> {
     }
 }
 
-/// Stands for the message where none is known.
+/// For events that belong to no message.
 const NO_MESSAGE: Id = Id { exchange: 0, side: Side::Client };
 
 impl Conversation {
@@ -735,7 +735,7 @@ impl Conversation {
     }
 }
 
-/// What the connection turns into behind this head (RFC 9110, 7.8). The tunnel of a CONNECT shows it by its first bytes.
+/// The protocol of the connection behind this head (RFC 9110, 7.8). The tunnel of a CONNECT shows it by its first bytes.
 fn turns_into(head: &Head<'_>) -> Option<App> {
     let StartLine::Response { status: Some(101), .. } = head.start else { return None };
     let is = |word: &[u8]| head.upgrade.is_some_and(|value| value.eq_ignore_ascii_case(word));

@@ -64,7 +64,7 @@ pub struct Conversation {
 #[derive(Debug, Default)]
 struct Stream {
     phase: Phase,
-    /// The start of what comes next.
+    /// The start of the next message.
     bytes: Vec<u8>,
     /// Its first bytes came.
     is_begun: bool,
@@ -94,7 +94,7 @@ enum Phase {
 /// Where bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A file; so many bytes came before.
+    /// A file, of which `known` of the bytes came before.
     File {
         exchange: u64,
         known: u64,
@@ -109,7 +109,7 @@ enum Open {
         exchange: u64,
         name: Vec<u8>,
         sides: [Half; 2],
-        /// Nothing has told yet that it is no pipe.
+        /// It may be a pipe: no byte of it has come, and no response has told.
         may_be_pipe: bool,
     },
     Pipe(u64),
