@@ -98,14 +98,7 @@ struct Control {
 
 impl Filter for FtpData {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut outlet = Outlet::new(cx);
-        for (place, block) in batch.iter() {
-            outlet.place = place;
-            if !self.block(block, &mut outlet) {
-                outlet.reject_block();
-            }
-        }
-        Ok(Status::Done)
+        Outlet::each(batch, cx, |block, outlet| self.block(block, outlet))
     }
 }
 

@@ -87,14 +87,7 @@ impl SessionFilter for Quic {
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) {}
 
     fn run(&mut self, _session: &mut (), batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut outlet = Outlet::new(cx);
-        for (place, block) in batch.iter() {
-            outlet.place = place;
-            if self.datagram(block, &mut outlet) == Fed::NotMine {
-                outlet.reject_block();
-            }
-        }
-        Ok(Status::Done)
+        Outlet::each(batch, cx, |block, outlet| self.datagram(block, outlet) != Fed::NotMine)
     }
 
     fn close(&mut self, _session: (), _: Class, _: Closed, _cx: &mut Context<'_>) -> Result<(), Box<Failure>> {

@@ -227,14 +227,7 @@ impl SessionFilter for Smtp {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut outlet = Outlet::new(cx);
-        for (place, block) in batch.iter() {
-            outlet.place = place;
-            if !self.block(session, block, &mut outlet) {
-                outlet.reject_block();
-            }
-        }
-        Ok(Status::Done)
+        Outlet::each(batch, cx, |block, outlet| self.block(session, block, outlet))
     }
 
     fn close(

@@ -119,24 +119,19 @@ impl SessionFilter for Tls {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut outlet = Outlet::new(cx);
         let Tls { row, facts, scratch, carried } = self;
-        for (place, block) in batch.iter() {
-            outlet.place = place;
+        Outlet::each(batch, cx, |block, outlet| {
             let bytes = outlet.bytes(block);
             let rest = session.behind_proxy(bytes);
             let is_header = rest.is_empty() && !bytes.is_empty();
             let (class, time) = (block.class, block.time);
-            let mut ear = Heads { row, facts, carried, outlet: &mut outlet, class, time };
+            let mut ear = Heads { row, facts, carried, outlet, class, time };
             if block.gap() > 0 {
                 session.opening.gap(carried, &mut ear);
             }
             let fed = session.opening.feed(rest, block.wire(), carried, scratch, &mut ear);
-            if is_header || fed == Fed::NotMine {
-                outlet.reject_block();
-            }
-        }
-        Ok(Status::Done)
+            !is_header && fed != Fed::NotMine
+        })
     }
 
     fn close(

@@ -299,14 +299,7 @@ impl<T: Talk> SessionFilter for Talks<T> {
     }
 
     fn run(&mut self, session: &mut Session<T>, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut outlet = Outlet::new(cx);
-        for (place, block) in batch.iter() {
-            outlet.place = place;
-            if self.block(session, block, &mut outlet) == Fed::NotMine {
-                outlet.reject_block();
-            }
-        }
-        Ok(Status::Done)
+        Outlet::each(batch, cx, |block, outlet| self.block(session, block, outlet) != Fed::NotMine)
     }
 
     fn close(

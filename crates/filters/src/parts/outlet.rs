@@ -22,6 +22,22 @@ impl<'a> Outlet<'a> {
         Outlet { rings, streams, own: *own, out, counters, marks, place: 0 }
     }
 
+    /// Gives each block of a batch to `read`, and rejects those of which it says `false`.
+    pub(crate) fn each(
+        batch: &Batch<'_>,
+        cx: &'a mut Context<'_>,
+        mut read: impl FnMut(&Descriptor, &mut Outlet<'a>) -> bool,
+    ) -> Made {
+        let mut outlet = Outlet::new(cx);
+        for (place, block) in batch.iter() {
+            outlet.place = place;
+            if !read(block, &mut outlet) {
+                outlet.reject_block();
+            }
+        }
+        Ok(Status::Done)
+    }
+
     pub(crate) fn bytes(&self, block: &Descriptor) -> &'a [u8] {
         self.rings.bytes(block)
     }
