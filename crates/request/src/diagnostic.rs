@@ -81,13 +81,13 @@ impl Diagnostic {
         out.push('\n');
         let mut margin = 1;
         if self.span != Span::NONE {
-            let place = Place::find(source, self.span);
-            let number = place.line_number.to_string();
+            let snippet = Snippet::find(source, self.span);
+            let number = snippet.line_number.to_string();
             margin = number.len();
-            let (shown, caret_column, caret_count) = place.window();
+            let (shown, caret_column, caret_count) = snippet.window();
             out.push_str(&format!("{:margin$} --> ", ""));
             push_visible(&mut out, source_name);
-            out.push_str(&format!(":{number}:{}\n", place.column_number));
+            out.push_str(&format!(":{number}:{}\n", snippet.column_number));
             out.push_str(&format!(" {:margin$} |\n", ""));
             out.push_str(&format!(" {number} | {shown}\n"));
             out.push_str(&format!(" {:margin$} | {:caret_column$}{}", "", "", "^".repeat(caret_count)));
@@ -115,7 +115,7 @@ impl fmt::Display for Diagnostic {
 impl std::error::Error for Diagnostic {}
 
 /// The line a span starts on, and the part of the span on that line.
-struct Place<'a> {
+struct Snippet<'a> {
     line: &'a str,
     line_number: usize,
     column_number: usize,
@@ -124,8 +124,8 @@ struct Place<'a> {
     end: usize,
 }
 
-impl<'a> Place<'a> {
-    fn find(source: &'a str, span: Span) -> Place<'a> {
+impl<'a> Snippet<'a> {
+    fn find(source: &'a str, span: Span) -> Snippet<'a> {
         // An error on blank lines at the end is shown after the last character.
         let last = source.trim_end().len();
         let mut start = source.floor_char_boundary(span.start.min(source.len()));
@@ -137,7 +137,7 @@ impl<'a> Place<'a> {
         let line_end = source[start..].find('\n').map_or(source.len(), |newline| start + newline);
         let line = source[line_start..line_end].trim_end_matches('\r');
         let within = |offset: usize| (offset - line_start).min(line.len());
-        Place {
+        Snippet {
             line,
             line_number: source[..line_start].matches('\n').count() + 1,
             column_number: source[line_start..start].chars().count() + 1,
