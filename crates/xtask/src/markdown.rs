@@ -2,7 +2,7 @@
 //! style of this repository.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Syntax {
     /// In a paragraph, heading, list or table.
     Prose,
     /// Between backticks.
@@ -16,7 +16,7 @@ pub(crate) enum Place {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     /// Its kind.
-    pub place: Place,
+    pub syntax: Syntax,
     /// The number of its first line, from 1.
     pub line: usize,
     /// The text. A paragraph's piece may have several lines.
@@ -43,10 +43,10 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
         }
         match (fence, mark) {
             (Some(open), Some(close)) if close.starts_with(open) => fence = None,
-            (Some(_), _) => pieces.push(Piece { place: Place::Fenced, line: number, text: line }),
+            (Some(_), _) => pieces.push(Piece { syntax: Syntax::Fenced, line: number, text: line }),
             (None, Some(open)) => fence = Some(open),
             (None, None) if blank => {}
-            (None, None) if indented => pieces.push(Piece { place: Place::Indented, line: number, text: line }),
+            (None, None) if indented => pieces.push(Piece { syntax: Syntax::Indented, line: number, text: line }),
             (None, None) => paragraph = paragraph.or(Some((number, start))),
         }
         start = end + 1;
@@ -67,10 +67,10 @@ fn fence_mark(line: &str) -> Option<&str> {
 /// Splits a paragraph at its backticks. A run of backticks closes with the next run of the same length; without one, it
 /// is text.
 fn split_paragraph<'a>(text: &'a str, first_line: usize, pieces: &mut Vec<Piece<'a>>) {
-    let mut push = |place, from: usize, to: usize| {
+    let mut push = |syntax, from: usize, to: usize| {
         if from < to {
             let line = first_line + text[..from].matches('\n').count();
-            pieces.push(Piece { place, line, text: &text[from..to] });
+            pieces.push(Piece { syntax, line, text: &text[from..to] });
         }
     };
     let runs = backtick_runs(text);
@@ -81,12 +81,12 @@ fn split_paragraph<'a>(text: &'a str, first_line: usize, pieces: &mut Vec<Piece<
             at += 1;
             continue;
         };
-        push(Place::Prose, prose, from);
-        push(Place::Inline, from + length, runs[close].0);
+        push(Syntax::Prose, prose, from);
+        push(Syntax::Inline, from + length, runs[close].0);
         prose = runs[close].0 + length;
         at = close + 1;
     }
-    push(Place::Prose, prose, text.len());
+    push(Syntax::Prose, prose, text.len());
 }
 
 fn backtick_runs(text: &str) -> Vec<(usize, usize)> {
@@ -115,7 +115,7 @@ pub(crate) fn anchors(text: &str) -> Vec<String> {
 /// The headings with their line numbers, without the leading marks.
 pub(crate) fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let fenced: Vec<usize> =
-        pieces(text).iter().filter(|piece| piece.place == Place::Fenced).map(|piece| piece.line).collect();
+        pieces(text).iter().filter(|piece| piece.syntax == Syntax::Fenced).map(|piece| piece.line).collect();
     let lines = text.lines().zip(1..).filter(move |(_, number)| !fenced.contains(number));
     lines.filter_map(|(line, number)| {
         let heading = line.trim_start_matches('#');
@@ -164,12 +164,12 @@ fn plain(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Place::{Fenced, Indented, Inline, Prose};
+    use super::Syntax::{Fenced, Indented, Inline, Prose};
     use super::*;
 
-    fn check(text: &str, expected: &[(Place, usize, &str)]) {
+    fn check(text: &str, expected: &[(Syntax, usize, &str)]) {
         let pieces = pieces(text);
-        let pieces: Vec<_> = pieces.iter().map(|piece| (piece.place, piece.line, piece.text.trim_end())).collect();
+        let pieces: Vec<_> = pieces.iter().map(|piece| (piece.syntax, piece.line, piece.text.trim_end())).collect();
         assert_eq!(pieces, expected, "{text:?}");
     }
 

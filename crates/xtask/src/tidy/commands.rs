@@ -8,7 +8,7 @@
 
 use super::{Finding, Tree};
 use crate::TASKS;
-use crate::markdown::{self, Place};
+use crate::markdown::{self, Syntax};
 use crate::workspace::Workspace;
 
 /// Options that name a target, and its kind.
@@ -17,7 +17,7 @@ const TARGET_OPTIONS: &[(&str, &str)] = &[("--bin", "bin"), ("--example", "examp
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.with_extension("md") {
-        for piece in markdown::pieces(&file.text).iter().filter(|piece| piece.place != Place::Prose) {
+        for piece in markdown::pieces(&file.text).iter().filter(|piece| piece.syntax != Syntax::Prose) {
             for command in commands(piece.text) {
                 let messages = wrong(&tree.workspace, &command);
                 findings.extend(messages.into_iter().map(|message| Finding::new(&file.path, piece.line, message)));

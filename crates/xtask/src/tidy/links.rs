@@ -3,7 +3,7 @@
 
 use super::{Finding, Tree};
 use crate::files::Files;
-use crate::markdown::{self, Place};
+use crate::markdown::{self, Syntax};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -20,7 +20,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// The targets of links, `[text](target)` and `[name]: target`, with line numbers.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut targets = Vec::new();
-    for piece in markdown::pieces(text).iter().filter(|piece| matches!(piece.place, Place::Prose | Place::Indented)) {
+    for piece in markdown::pieces(text).iter().filter(|piece| matches!(piece.syntax, Syntax::Prose | Syntax::Indented))
+    {
         for (line, number) in piece.text.split('\n').zip(piece.line..) {
             let ends = line.match_indices("](").map(|(at, mark)| &line[at + mark.len()..]);
             let inline = ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);

@@ -1,8 +1,8 @@
-//! Checks that comments and messages can be read once. Counts *places*: phrases that hide the actor or the noun, dated words
+//! Checks that comments and messages can be read once. Counts *hits*: phrases that hide the actor or the noun, dated words
 //! and very long sentences (`plain/patterns.rs`), in comments and in string literals outside tests (`plain/prose.rs`).
 //!
-//! Each crate has a limit of places per 1,000 comment lines. A crate above its limit fails, and all its places are listed.
-//! A place is a hint and not a verdict: `// plain: WHY` directly above a line excepts that line.
+//! Each crate has a limit of hits per 1,000 comment lines. A crate above its limit fails, and all its hits are listed.
+//! A hit is a hint and not a verdict: `// plain: WHY` directly above a line excepts that line.
 
 mod patterns;
 mod prose;
@@ -12,7 +12,7 @@ use crate::workspace::Package;
 use patterns::Patterns;
 use std::collections::BTreeSet;
 
-/// The limit of each crate, in places per 1,000 comment lines.
+/// The limit of each crate, in hits per 1,000 comment lines.
 const LIMIT: usize = 15;
 
 /// The most lines of the repository that `// plain: WHY` may except.
@@ -23,7 +23,7 @@ const EXCEPT: &str = "// plain:";
 
 /// A line that has to be read twice.
 #[derive(Debug)]
-struct Place {
+struct Hit {
     path: String,
     line: usize,
     reason: String,
@@ -32,10 +32,10 @@ struct Place {
 #[derive(Debug, Default)]
 struct Count {
     comment_lines: usize,
-    places: Vec<Place>,
+    hits: Vec<Hit>,
     /// Lines that `// plain: WHY` excepts: path and number of the marker.
     excepted: Vec<(String, usize)>,
-    /// Markers without a reason, or without a place below them.
+    /// Markers without a reason, or without a hit below them.
     findings: Vec<Finding>,
 }
 
@@ -51,19 +51,19 @@ impl Count {
 
     fn add(&mut self, path: &str, text: &str, patterns: &Patterns) {
         self.comment_lines += text.lines().filter(|line| line.trim_start().starts_with("//")).count();
-        let mut places = Vec::<(usize, String)>::new();
+        let mut hits = Vec::<(usize, String)>::new();
         for passage in prose::passages(path, text) {
-            places.extend(patterns.find(&passage.words).map(|(at, reason)| (passage.line(at), reason)));
+            hits.extend(patterns.find(&passage.words).map(|(at, reason)| (passage.line(at), reason)));
         }
-        places.sort();
-        places.dedup_by_key(|(line, _)| *line);
-        let with_place: BTreeSet<usize> = places.iter().map(|(line, _)| *line).collect();
+        hits.sort();
+        hits.dedup_by_key(|(line, _)| *line);
+        let with_hit: BTreeSet<usize> = hits.iter().map(|(line, _)| *line).collect();
         let mut excepted = BTreeSet::new();
         for (line, number) in text.lines().zip(1..) {
             let Some(reason) = line.trim_start().strip_prefix(EXCEPT) else { continue };
             if reason.trim().is_empty() {
                 self.findings.push(Finding::new(path, number, format!("`{EXCEPT}` has no reason; say why")));
-            } else if with_place.contains(&(number + 1)) {
+            } else if with_hit.contains(&(number + 1)) {
                 excepted.insert(number + 1);
                 self.excepted.push((path.into(), number));
             } else {
@@ -71,13 +71,13 @@ impl Count {
                 self.findings.push(Finding::new(path, number, message));
             }
         }
-        let left = places.into_iter().filter(|(line, _)| !excepted.contains(line));
-        self.places.extend(left.map(|(line, reason)| Place { path: path.into(), line, reason }));
+        let left = hits.into_iter().filter(|(line, _)| !excepted.contains(line));
+        self.hits.extend(left.map(|(line, reason)| Hit { path: path.into(), line, reason }));
     }
 
-    /// Places per 1,000 comment lines, rounded down: a small crate may have one place.
+    /// Hits per 1,000 comment lines, rounded down: a small crate may have one hit.
     fn rate(&self) -> usize {
-        self.places.len().saturating_sub(1) * 1000 / self.comment_lines.max(1)
+        self.hits.len().saturating_sub(1) * 1000 / self.comment_lines.max(1)
     }
 }
 
@@ -89,12 +89,12 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let count = Count::of(tree, package, &patterns);
         let rate = count.rate();
         if rate > LIMIT {
-            for place in &count.places {
+            for hit in &count.hits {
                 let message = format!(
-                    "{}; say it plainly: `{}` has {rate} such places per 1,000 comment lines, {LIMIT} are the most",
-                    place.reason, package.name
+                    "{}; say it plainly: `{}` has {rate} such hits per 1,000 comment lines, {LIMIT} are the most",
+                    hit.reason, package.name
                 );
-                findings.push(Finding::new(&place.path, place.line, message));
+                findings.push(Finding::new(&hit.path, hit.line, message));
             }
         }
         excepted.extend(count.excepted);
@@ -134,7 +134,7 @@ mod tests {
         let text = format!("{BAD}\nx();\n{BAD}\n{}", GOOD.repeat(38));
         let line = |number| {
             format!(
-                "{PATH}:{number}: no actor: \"Whoever\"; say it plainly: `a` has 25 such places per 1,000 comment lines, 15 are \
+                "{PATH}:{number}: no actor: \"Whoever\"; say it plainly: `a` has 25 such hits per 1,000 comment lines, 15 are \
                  the most"
             )
         };

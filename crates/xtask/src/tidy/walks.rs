@@ -10,7 +10,7 @@
 use super::circles::circles;
 use super::permissions::{self, Permission};
 use super::{Finding, Tree};
-use crate::markdown::{self, Place};
+use crate::markdown::{self, Syntax};
 use crate::modules::{Module, modules};
 use crate::{Failure, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ fn read(tree: &Tree) -> Result<Vec<Walk>, Finding> {
     let mut walks: Vec<Walk> = Vec::new();
     // The positions of the stop before and of its callers, by depth.
     let mut callers: Vec<usize> = Vec::new();
-    for piece in markdown::pieces(&file.text).iter().filter(|piece| piece.place == Place::Fenced) {
+    for piece in markdown::pieces(&file.text).iter().filter(|piece| piece.syntax == Syntax::Fenced) {
         let wrong = |message: &str| Finding::new(FILE, piece.line, message);
         let name = headings.iter().rev().find(|(line, _)| *line < piece.line).map_or("", |(_, name)| name);
         if walks.last().is_none_or(|walk| walk.name != name) {
