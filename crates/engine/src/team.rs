@@ -60,7 +60,7 @@ struct Layout {
     /// For each stage: its nodes and its threads.
     stages: Vec<(Stage, Range<usize>)>,
     places: Vec<Vec<(usize, usize)>>,
-    edges: Vec<Vec<Place>>,
+    edges: Vec<Vec<Instances>>,
     lines: Vec<Line>,
     /// For each thread: the flag between `ShareSource` and `Outlet`.
     lasts: Vec<Arc<AtomicBool>>,
@@ -152,8 +152,8 @@ struct Before {
     pairs: Vec<Option<usize>>,
 }
 
-/// The places of an edge of the plan: thread, node and edge there, once for each share.
-struct Place {
+/// The instances of an edge of the plan: thread, node and edge there, once for each thread of its stage.
+struct Instances {
     /// If it is cut: the edges behind the channel.
     at: Vec<(usize, usize, usize)>,
     /// If it is cut: the edges to the channel.

@@ -1,7 +1,7 @@
 //! Puts the workers of a plan together: a part of the plan for each thread, with the ends of channels where edges lead
 //! to another stage.
 
-use super::{Before, Board, Ends, Layout, Line, Place, RECEIVES, SENDS, Team, goes_on, labels, threads_of};
+use super::{Before, Board, Ends, Instances, Layout, Line, RECEIVES, SENDS, Team, goes_on, labels, threads_of};
 use crate::channel::Bell;
 use crate::gauge::{Between, Gauges};
 use crate::plan::{Edge, How, Node, NodeId, Plan, Task};
@@ -146,10 +146,10 @@ impl<'a> Assembly<'a> {
 
     /// Lays all edges of the plan: those between two stages from a channel's source on, and to its sink. Gives where
     /// each edge of each node is.
-    pub(super) fn lay_edges(&mut self, mut sinks: Vec<Vec<Part>>) -> Vec<Vec<Place>> {
-        let mut edges: Vec<Vec<Place>> = Vec::new();
+    pub(super) fn lay_edges(&mut self, mut sinks: Vec<Vec<Part>>) -> Vec<Vec<Instances>> {
+        let mut edges: Vec<Vec<Instances>> = Vec::new();
         for (index, node) in self.plan.nodes.iter().enumerate() {
-            let mut here: Vec<Place> = Vec::new();
+            let mut here: Vec<Instances> = Vec::new();
             for (place, edge) in node.edges.iter().enumerate() {
                 let to = in_share(&self.places, edge.to);
                 let is_it = |channel: &Channel| {
@@ -160,7 +160,7 @@ impl<'a> Assembly<'a> {
                 let from = self.places[index].clone();
                 let Some(number) = self.stages.channels.iter().position(is_it) else {
                     let at = self.lay(&from, &Edge { to, cut: false, ..edge.clone() });
-                    here.push(Place { at, sends: Vec::new() });
+                    here.push(Instances { at, sends: Vec::new() });
                     continue;
                 };
                 let receivers = self.lines[number].receivers.clone();
@@ -173,7 +173,7 @@ impl<'a> Assembly<'a> {
                     let pairs = from.iter().zip(senders);
                     pairs.flat_map(|(at, sender)| self.lay_to_end(number, *at, edge.rejected, sender)).collect()
                 };
-                here.push(Place { at, sends });
+                here.push(Instances { at, sends });
             }
             edges.push(here);
         }
@@ -198,7 +198,7 @@ impl<'a> Assembly<'a> {
     /// Makes the workers: the first, which has the others in its team.
     pub(super) fn into_worker(
         self,
-        edges: Vec<Vec<Place>>,
+        edges: Vec<Vec<Instances>>,
         lasts: Vec<Arc<AtomicBool>>,
         mut before: Option<Before>,
     ) -> Worker {

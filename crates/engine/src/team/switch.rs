@@ -12,7 +12,7 @@
 //!
 //! If a stage ends meanwhile, the replacement is cancelled, and the other stages go on.
 
-use super::{Before, Channels, Layout, Line, Place, Team, needs_numbers};
+use super::{Before, Channels, Instances, Layout, Line, Team, needs_numbers};
 use crate::gauge::Gauges;
 use crate::plan::{Choice, NodeId, Plan};
 use crate::replace::{Fate, Part, Replacement, Step, Switching};
@@ -133,7 +133,7 @@ impl Team {
         let stages = vec![(Stage::single((0..nodes).map(|node| NodeId(node as u32)).collect()), 0..1)];
         let edges = worker.nodes.iter().enumerate().map(|(node, one)| {
             let count = one.arrows().count();
-            (0..count).map(|edge| Place { at: vec![(0, node, edge)], sends: Vec::new() }).collect()
+            (0..count).map(|edge| Instances { at: vec![(0, node, edge)], sends: Vec::new() }).collect()
         });
         let layout = Layout {
             stages,
