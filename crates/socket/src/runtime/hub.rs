@@ -218,7 +218,7 @@ impl Hub {
             return Ok(done);
         }
         let mut lead = self.seat.take();
-        let place = lead.is_none().then(|| waiters.add());
+        let registration = lead.is_none().then(|| waiters.add());
         loop {
             if let Some(lead) = lead.take() {
                 let led = self.lead(&lead, deadline, ready);
@@ -228,14 +228,14 @@ impl Hub {
             }
             // A leader that must go on: another thread closed the seat.
             let own;
-            let place = match &place {
-                Some(place) => place,
+            let registration = match &registration {
+                Some(registration) => registration,
                 None => {
                     own = waiters.add();
                     &own
                 }
             };
-            let (joined, wakes_leader) = self.seat.follow(&place.waiter);
+            let (joined, wakes_leader) = self.seat.follow(&registration.waiter);
             lead = match joined {
                 Ok(lead) => Some(lead),
                 Err(follower) => {

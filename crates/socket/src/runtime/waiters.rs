@@ -11,19 +11,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<Vec<Arc<Waiter>>>);
 
-/// A call's place among the waiters; freed when dropped.
+/// A call among the waiters, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Registration<'a> {
     waiters: &'a Waiters,
     pub(crate) waiter: Arc<Waiter>,
 }
 
 impl Waiters {
     /// Adds a call. The call then checks for news, and sleeps only if there are none.
-    pub(crate) fn add(&self) -> Place<'_> {
+    pub(crate) fn add(&self) -> Registration<'_> {
         let waiter = Arc::new(Waiter::default());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiter));
-        Place { waiters: self, waiter }
+        Registration { waiters: self, waiter }
     }
 
     /// Wakes all waiting calls.
@@ -34,7 +34,7 @@ impl Waiters {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
         let mut waiters = self.waiters.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiters.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
