@@ -272,10 +272,10 @@ impl Named {
     /// Reads a generation from its oldest block on without becoming a reader: neither the keeper nor the writer knows
     /// of it. Ask the result for blocks, but do not wait with it: no bell would wake it.
     pub fn glance(&self, generation: u32) -> io::Result<Reader> {
-        let place =
-            Place { page: Shared::private(ReaderPage::new()), slot: 0, serial: 0, line: None, held: Box::new(()) };
-        let reader = Reader::of_map(self.map(generation, at_once())?, place, OnFull::Overwrite, From::Oldest);
-        Ok(reader.expect("the first place is one"))
+        let slot =
+            ReaderSlot { page: Shared::private(ReaderPage::new()), slot: 0, serial: 0, line: None, held: Box::new(()) };
+        let reader = Reader::of_map(self.map(generation, at_once())?, slot, OnFull::Overwrite, From::Oldest);
+        Ok(reader.expect("the first slot is one"))
     }
 
     /// Opens the ring for writing, without declaring the content.
@@ -400,9 +400,9 @@ fn given_to_read(
     let [segment, page, line, held] = all_fds(fds)?;
     let page = map_page(page, Access::Write)?;
     let map = map_ring(segment, geometry, Access::Read)?;
-    let place = Place { page, slot: slot as usize, serial, line: Some(line.into()), held: Box::new(held) };
+    let slot = ReaderSlot { page, slot: slot as usize, serial, line: Some(line.into()), held: Box::new(held) };
     let reader =
-        Reader::of_map(map, place, contract, from).ok_or_else(|| invalid("the keeper gives a place that is none"))?;
+        Reader::of_map(map, slot, contract, from).ok_or_else(|| invalid("the keeper gives a slot that is none"))?;
     Ok((reader, given))
 }
 
@@ -604,7 +604,7 @@ impl NamedReader {
     }
 }
 
-struct Place {
+struct ReaderSlot {
     page: Shared<ReaderPage>,
     slot: usize,
     serial: u32,
@@ -614,10 +614,10 @@ struct Place {
 }
 
 impl Reader<AnyLayout> {
-    /// A reader of a mapped ring; `None` where the place is out of range.
-    fn of_map(map: RingMap, place: Place, contract: OnFull, from: From) -> Option<Reader> {
+    /// A reader of a mapped ring; `None` where the slot is out of range.
+    fn of_map(map: RingMap, slot: ReaderSlot, contract: OnFull, from: From) -> Option<Reader> {
         let RingMap { words, payload, layout } = map;
-        let Place { page, slot, serial, line, held: leave } = place;
+        let ReaderSlot { page, slot, serial, line, held: leave } = slot;
         let parts =
             crate::ring::reader::Parts { words, page, payload, layout, slot, serial, contract, from, line, leave };
         (slot < crate::ring::words::READERS).then(|| Reader::new(parts))

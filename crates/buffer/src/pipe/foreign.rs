@@ -30,10 +30,10 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ring that descriptors of other rings may name.
 #[derive(Clone, Debug)]
-pub struct Origin(Arc<Place>);
+pub struct Origin(Arc<RingHandle>);
 
 #[derive(Debug)]
-enum Place {
+enum RingHandle {
     Named(Named, u32),
     Local(Local),
 }
@@ -42,10 +42,10 @@ impl PartialEq for Origin {
     fn eq(&self, other: &Origin) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || match (&*self.0, &*other.0) {
-                (Place::Named(one, generation), Place::Named(other, same)) => {
+                (RingHandle::Named(one, generation), RingHandle::Named(other, same)) => {
                     generation == same && one.path() == other.path()
                 }
-                (Place::Local(one), Place::Local(other)) => one.is(other),
+                (RingHandle::Local(one), RingHandle::Local(other)) => one.is(other),
                 _ => false,
             }
     }
@@ -53,18 +53,18 @@ impl PartialEq for Origin {
 
 impl Origin {
     pub(super) fn named(named: Named, generation: u32) -> Origin {
-        Origin(Arc::new(Place::Named(named, generation)))
+        Origin(Arc::new(RingHandle::Named(named, generation)))
     }
 
     pub(super) fn local(local: Local) -> Origin {
-        Origin(Arc::new(Place::Local(local)))
+        Origin(Arc::new(RingHandle::Local(local)))
     }
 
     /// The keeper's socket and the generation; `None` for a ring that other processes cannot find.
     pub(super) fn named_place(&self) -> Option<(&Named, u32)> {
         match &*self.0 {
-            Place::Named(named, generation) => Some((named, *generation)),
-            Place::Local(_) => None,
+            RingHandle::Named(named, generation) => Some((named, *generation)),
+            RingHandle::Local(_) => None,
         }
     }
 
@@ -74,8 +74,8 @@ impl Origin {
 
     fn map(&self) -> io::Result<RingMap> {
         match &*self.0 {
-            Place::Named(named, generation) => named.map(*generation, Some(Instant::now() + PATIENCE)),
-            Place::Local(local) => local.map(),
+            RingHandle::Named(named, generation) => named.map(*generation, Some(Instant::now() + PATIENCE)),
+            RingHandle::Local(local) => local.map(),
         }
     }
 }
