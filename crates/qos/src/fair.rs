@@ -7,7 +7,7 @@ use crate::heap::Heap;
 /// The parts of a nanosecond in which virtual time is counted.
 const PARTS: u128 = 1 << 20;
 
-/// The place of one flow, or user, in virtual time; kept while it is idle.
+/// The slot of one flow, or user, in virtual time; kept while it is idle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tag {
     time: u128,
@@ -24,16 +24,16 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    /// Adds a flow at a place of the heap.
-    pub(crate) fn enter(&mut self, place: u32, flow: u32, tag: &mut Tag) {
-        if !self.heap.holds(place) {
+    /// Adds a flow at a slot of the heap.
+    pub(crate) fn enter(&mut self, slot: u32, flow: u32, tag: &mut Tag) {
+        if !self.heap.holds(slot) {
             tag.time = tag.time.max(self.time);
-            self.heap.set(place, (tag.time, flow));
+            self.heap.set(slot, (tag.time, flow));
         }
     }
 
-    pub(crate) fn leave(&mut self, place: u32) {
-        self.heap.remove(place);
+    pub(crate) fn leave(&mut self, slot: u32) {
+        self.heap.remove(slot);
     }
 
     /// The flow that is furthest behind; `None` without flows.
@@ -44,13 +44,13 @@ impl FairQueue {
     }
 
     /// Charges `wire_ns` to a flow, which may have left meanwhile.
-    pub(crate) fn charge(&mut self, place: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
+    pub(crate) fn charge(&mut self, slot: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
         let weight = u128::from(weight.max(1));
         let work = u128::from(wire_ns) * PARTS + tag.remainder;
         tag.time = tag.time.saturating_add(work / weight);
         tag.remainder = work % weight;
-        if self.heap.holds(place) {
-            self.heap.set(place, (tag.time, flow));
+        if self.heap.holds(slot) {
+            self.heap.set(slot, (tag.time, flow));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A binary heap whose entries can be found and removed by slot, in O(log n) and without allocating once it has grown.
 
-/// The place of a slot that is not in the heap.
+/// The position of a slot that is not in the heap.
 const ABSENT: u32 = u32::MAX;
 
 /// Entries ordered by key, the least first; a slot is in it at most once.
@@ -8,7 +8,7 @@ const ABSENT: u32 = u32::MAX;
 pub(crate) struct Heap<K> {
     entries: Vec<(K, u32)>,
     /// For each slot its index in `entries`, or ABSENT.
-    places: Vec<u32>,
+    positions: Vec<u32>,
     #[cfg(test)]
     pub(crate) comparisons: u64,
 }
@@ -16,8 +16,8 @@ pub(crate) struct Heap<K> {
 impl<K: Ord + Copy> Heap<K> {
     /// Makes room for slots below `slots`. Allocates.
     pub(crate) fn grow(&mut self, slots: usize) {
-        if slots > self.places.len() {
-            self.places.resize(slots, ABSENT);
+        if slots > self.positions.len() {
+            self.positions.resize(slots, ABSENT);
             self.entries.reserve(slots - self.entries.len());
         }
     }
@@ -28,16 +28,16 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     pub(crate) fn holds(&self, slot: u32) -> bool {
-        self.places[slot as usize] != ABSENT
+        self.positions[slot as usize] != ABSENT
     }
 
     /// Puts a slot in, or changes its key.
     pub(crate) fn set(&mut self, slot: u32, key: K) {
-        let mut at = self.places[slot as usize] as usize;
+        let mut at = self.positions[slot as usize] as usize;
         if at == ABSENT as usize {
             at = self.entries.len();
             self.entries.push((key, slot));
-            self.places[slot as usize] = at as u32;
+            self.positions[slot as usize] = at as u32;
         } else {
             self.entries[at].0 = key;
         }
@@ -45,15 +45,15 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
-        let at = self.places[slot as usize];
+        let at = self.positions[slot as usize];
         if at == ABSENT {
             return;
         }
         let at = at as usize;
         self.entries.swap_remove(at);
-        self.places[slot as usize] = ABSENT;
+        self.positions[slot as usize] = ABSENT;
         if at < self.entries.len() {
-            self.places[self.entries[at].1 as usize] = at as u32;
+            self.positions[self.entries[at].1 as usize] = at as u32;
             self.settle(at);
         }
     }
@@ -68,8 +68,8 @@ impl<K: Ord + Copy> Heap<K> {
 
     fn swap(&mut self, left: usize, right: usize) {
         self.entries.swap(left, right);
-        self.places[self.entries[left].1 as usize] = left as u32;
-        self.places[self.entries[right].1 as usize] = right as u32;
+        self.positions[self.entries[left].1 as usize] = left as u32;
+        self.positions[self.entries[right].1 as usize] = right as u32;
     }
 
     fn settle(&mut self, mut at: usize) {

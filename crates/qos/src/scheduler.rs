@@ -6,7 +6,7 @@ use crate::edf::Account;
 use crate::fair::Tag;
 use crate::guarantee::Class;
 use crate::heap::Heap;
-use crate::users::{Place, User, UserQueue, Users};
+use crate::users::{Seat, User, UserQueue, Users};
 use std::collections::HashMap;
 
 /// The limits of a scheduler.
@@ -92,7 +92,7 @@ pub struct Scheduler {
 #[derive(Clone, Debug)]
 struct Entry {
     flow: u32,
-    place: Place,
+    seat: Seat,
     class: Class,
     ready: bool,
     /// None unless the class is guaranteed.
@@ -133,12 +133,12 @@ impl Scheduler {
             return Err(Refusal::Flows { most: self.options.most_flows });
         }
         self.admission.take(&class, None)?;
-        let (place, is_new) = self.users.join(user);
+        let (seat, is_new) = self.users.join(user);
         for queue in [&mut self.fair, &mut self.background] {
-            queue.make_room(place, is_new);
+            queue.make_room(seat, is_new);
         }
         let (tag, usage) = (Tag::default(), Usage::default());
-        let entry = Entry { flow, place, class, ready: false, account: account(&class, now), tag, usage };
+        let entry = Entry { flow, seat, class, ready: false, account: account(&class, now), tag, usage };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -189,7 +189,7 @@ impl Scheduler {
             self.leave(slot);
             let entry = &mut self.entries[slot as usize];
             entry.ready = false;
-            self.users.part(entry.place);
+            self.users.part(entry.seat);
             self.admission.give_back(&entry.class);
             self.free.push(slot);
         }
@@ -259,7 +259,7 @@ impl Scheduler {
             How::Background => &mut entry.usage.background_ns,
         };
         *sum = sum.saturating_add(wire_ns);
-        let of_users = self.users.user(entry.place).weight;
+        let of_users = self.users.user(entry.seat).weight;
         match (how, entry.class, &mut entry.account) {
             (How::Slice, _, Some(account)) => {
                 let had_time = account.has_time();
@@ -271,13 +271,13 @@ impl Scheduler {
             }
             (How::Slack | How::Fair, Class::Guaranteed(_), _) => {
                 let weights = [self.options.slack_weight, of_users];
-                self.fair.charge(entry.place, slot, &mut entry.tag, wire_ns, weights);
+                self.fair.charge(entry.seat, slot, &mut entry.tag, wire_ns, weights);
             }
             (How::Slack | How::Fair, Class::Fair { weight }, _) => {
-                self.fair.charge(entry.place, slot, &mut entry.tag, wire_ns, [weight, of_users]);
+                self.fair.charge(entry.seat, slot, &mut entry.tag, wire_ns, [weight, of_users]);
             }
             (How::Background, Class::Background, _) => {
-                self.background.charge(entry.place, slot, &mut entry.tag, wire_ns, [1, of_users]);
+                self.background.charge(entry.seat, slot, &mut entry.tag, wire_ns, [1, of_users]);
             }
             // The flow has another class now, and nothing there to charge.
             (How::Slice, _, None) | (How::Slack | How::Fair, Class::Background, _) | (How::Background, _, _) => {}
@@ -297,7 +297,7 @@ impl Scheduler {
 
     /// The user of a flow, with the weight that counts now. None: the flow is unknown.
     pub fn user(&self, flow: u32) -> Option<User> {
-        Some(self.users.user(self.entries[self.slot(flow)? as usize].place))
+        Some(self.users.user(self.entries[self.slot(flow)? as usize].seat))
     }
 
     /// The part of the wire that guarantees have taken, in millionths.
@@ -348,20 +348,20 @@ impl Scheduler {
                 }
                 self.spent.set(slot, key);
                 if account.slack() {
-                    self.fair.enter(entry.place, slot, &mut entry.tag);
+                    self.fair.enter(entry.seat, slot, &mut entry.tag);
                 }
             }
-            (None, Class::Background) => self.background.enter(entry.place, slot, &mut entry.tag),
-            (None, _) => self.fair.enter(entry.place, slot, &mut entry.tag),
+            (None, Class::Background) => self.background.enter(entry.seat, slot, &mut entry.tag),
+            (None, _) => self.fair.enter(entry.seat, slot, &mut entry.tag),
         }
     }
 
     fn leave(&mut self, slot: u32) {
         self.entitled.remove(slot);
         self.spent.remove(slot);
-        let place = self.entries[slot as usize].place;
-        self.fair.leave(place);
-        self.background.leave(place);
+        let seat = self.entries[slot as usize].seat;
+        self.fair.leave(seat);
+        self.background.leave(seat);
     }
 }
 

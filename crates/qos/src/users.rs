@@ -5,7 +5,7 @@
 use crate::fair::{FairQueue, Tag};
 use std::collections::{HashMap, VecDeque};
 
-/// The most users without flows that keep their places in virtual time.
+/// The most users without flows that keep their seats in virtual time.
 const ABSENT_USERS: usize = 64;
 
 /// The user of a flow.
@@ -24,14 +24,14 @@ impl Default for User {
     }
 }
 
-/// A flow's place in the queues: its user, and its number among the flows of that user.
+/// A flow's seat in the queues: its user, and its number among the flows of that user.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Seat {
     user: u32,
     member: u32,
 }
 
-/// The users, their weights, and the places of their flows.
+/// The users, their weights, and the seats of their flows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Users {
     known: HashMap<u32, u32>,
@@ -43,39 +43,39 @@ pub(crate) struct Users {
 #[derive(Clone, Debug)]
 struct Members {
     user: User,
-    /// All places that the user's flows ever had, and those of them that are free.
-    places: u32,
+    /// All seats that the user's flows ever had, and those of them that are free.
+    seats: u32,
     free: Vec<u32>,
 }
 
 impl Users {
-    /// Gives a flow of this user a place, and the user this weight. Allocates. True: the user is new, maybe where
+    /// Gives a flow of this user a seat, and the user this weight. Allocates. True: the user is new, maybe where
     /// another user was.
-    pub(crate) fn join(&mut self, user: User) -> (Place, bool) {
+    pub(crate) fn join(&mut self, user: User) -> (Seat, bool) {
         let known = self.known.get(&user.number).copied();
         let slot = known.unwrap_or_else(|| self.add(user));
         self.absent.retain(|absent| *absent != slot);
         let members = &mut self.users[slot as usize];
         members.user = user;
         let member = members.free.pop().unwrap_or_else(|| {
-            members.places += 1;
+            members.seats += 1;
             // So that no flow allocates when it leaves.
-            members.free.reserve(members.places as usize);
-            members.places - 1
+            members.free.reserve(members.seats as usize);
+            members.seats - 1
         });
-        (Place { user: slot, member }, known.is_none())
+        (Seat { user: slot, member }, known.is_none())
     }
 
     fn add(&mut self, user: User) -> u32 {
         let oldest = if self.absent.len() >= ABSENT_USERS { self.absent.pop_front() } else { None };
         let slot = match oldest {
             Some(slot) => {
-                // The new user has the places of the old one, as the queues have room for them.
+                // The new user has the seats of the old one, as the queues have room for them.
                 self.known.remove(&self.users[slot as usize].user.number);
                 slot
             }
             None => {
-                self.users.push(Members { user, places: 0, free: Vec::new() });
+                self.users.push(Members { user, seats: 0, free: Vec::new() });
                 // There are at most `most_flows` users with flows, and few others.
                 (self.users.len() - 1) as u32
             }
@@ -84,18 +84,18 @@ impl Users {
         slot
     }
 
-    /// Takes a flow's place back.
-    pub(crate) fn part(&mut self, place: Place) {
-        let members = &mut self.users[place.user as usize];
-        members.free.push(place.member);
-        if members.free.len() == members.places as usize {
-            self.absent.push_back(place.user);
+    /// Takes a flow's seat back.
+    pub(crate) fn part(&mut self, seat: Seat) {
+        let members = &mut self.users[seat.user as usize];
+        members.free.push(seat.member);
+        if members.free.len() == members.seats as usize {
+            self.absent.push_back(seat.user);
         }
     }
 
-    /// The user at a place.
-    pub(crate) fn user(&self, place: Place) -> User {
-        self.users[place.user as usize].user
+    /// The user at a seat.
+    pub(crate) fn user(&self, seat: Seat) -> User {
+        self.users[seat.user as usize].user
     }
 }
 
@@ -103,38 +103,38 @@ impl Users {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UserQueue {
     users: FairQueue,
-    /// For each user its place in virtual time, kept while the user is idle, and its flows.
+    /// For each user its seat in virtual time, kept while the user is idle, and its flows.
     each: Vec<(Tag, FairQueue)>,
 }
 
 impl UserQueue {
-    /// Makes room for a flow at this place. `is_new`: of a user that was not there. Allocates.
-    pub(crate) fn make_room(&mut self, place: Place, is_new: bool) {
+    /// Makes room for a flow at this seat. `is_new`: of a user that was not there. Allocates.
+    pub(crate) fn make_room(&mut self, seat: Seat, is_new: bool) {
         let room = |number: u32| (number as usize + 1).next_power_of_two();
-        let user = place.user as usize;
+        let user = seat.user as usize;
         if user >= self.each.len() {
             self.each.resize_with(user + 1, Default::default);
-            self.users.heap.grow(room(place.user));
+            self.users.heap.grow(room(seat.user));
         }
         let (tag, flows) = &mut self.each[user];
-        flows.heap.grow(room(place.member));
+        flows.heap.grow(room(seat.member));
         if is_new {
             *tag = Tag::default();
         }
     }
 
     /// Adds the flow of a slot.
-    pub(crate) fn enter(&mut self, place: Place, slot: u32, tag: &mut Tag) {
-        let (of_user, flows) = &mut self.each[place.user as usize];
-        flows.enter(place.member, slot, tag);
-        self.users.enter(place.user, place.user, of_user);
+    pub(crate) fn enter(&mut self, seat: Seat, slot: u32, tag: &mut Tag) {
+        let (of_user, flows) = &mut self.each[seat.user as usize];
+        flows.enter(seat.member, slot, tag);
+        self.users.enter(seat.user, seat.user, of_user);
     }
 
-    pub(crate) fn leave(&mut self, place: Place) {
-        let (_, flows) = &mut self.each[place.user as usize];
-        flows.leave(place.member);
+    pub(crate) fn leave(&mut self, seat: Seat) {
+        let (_, flows) = &mut self.each[seat.user as usize];
+        flows.leave(seat.member);
         if flows.heap.first().is_none() {
-            self.users.leave(place.user);
+            self.users.leave(seat.user);
         }
     }
 
@@ -145,17 +145,10 @@ impl UserQueue {
     }
 
     /// Charges `wire_ns` to the flow of a slot, which may have left meanwhile, and to its user.
-    pub(crate) fn charge(
-        &mut self,
-        place: Place,
-        slot: u32,
-        tag: &mut Tag,
-        wire_ns: u64,
-        [weight, of_users]: [u32; 2],
-    ) {
-        let (of_user, flows) = &mut self.each[place.user as usize];
-        flows.charge(place.member, slot, tag, wire_ns, weight);
-        self.users.charge(place.user, place.user, of_user, wire_ns, of_users);
+    pub(crate) fn charge(&mut self, seat: Seat, slot: u32, tag: &mut Tag, wire_ns: u64, [weight, of_users]: [u32; 2]) {
+        let (of_user, flows) = &mut self.each[seat.user as usize];
+        flows.charge(seat.member, slot, tag, wire_ns, weight);
+        self.users.charge(seat.user, seat.user, of_user, wire_ns, of_users);
     }
 
     #[cfg(test)]
@@ -169,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_a_user_is_remembered_for_a_while() {
+    fn seats_are_used_again_and_a_user_is_remembered_for_a_while() {
         let mut users = Users::default();
         let of = |number: u32| User { number, weight: number + 1 };
         let (first, is_new) = users.join(of(7));
@@ -182,14 +175,14 @@ mod tests {
         users.part(second);
         // User 7 is the one that went first when there are too many.
         for number in 101..100 + ABSENT_USERS as u32 {
-            let (place, is_new) = users.join(of(number));
-            assert!(is_new && place.user != first.user);
-            users.part(place);
+            let (seat, is_new) = users.join(of(number));
+            assert!(is_new && seat.user != first.user);
+            users.part(seat);
         }
-        let (place, is_new) = users.join(of(8));
-        assert_eq!((is_new, place.user, users.user(place)), (true, first.user, of(8)));
+        let (seat, is_new) = users.join(of(8));
+        assert_eq!((is_new, seat.user, users.user(seat)), (true, first.user, of(8)));
         assert_eq!(users.users.len(), ABSENT_USERS);
-        users.part(place);
+        users.part(seat);
         assert!(users.join(of(7)).1, "it was forgotten");
     }
 }
