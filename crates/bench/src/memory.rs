@@ -120,7 +120,7 @@ impl Blocks {
 
     fn through(&self, filters: Vec<(&'static Kind, Instance)>) -> Result<Cost, String> {
         let begun = Arc::new(Mutex::new(None));
-        let source = Memory { blocks: self.clone(), place: None, left: self.count(), begun: Arc::clone(&begun) };
+        let source = Memory { blocks: self.clone(), cursor: None, left: self.count(), begun: Arc::clone(&begun) };
         let mut chain = vec![(&SOURCE, Instance::source(source))];
         chain.extend(filters);
         let mut plan = Plan::default();
@@ -160,13 +160,13 @@ fn present(path: &Path) -> Result<MappedFile, String> {
 
 struct Memory {
     blocks: Blocks,
-    place: Option<Place>,
+    cursor: Option<Cursor>,
     left: u64,
     /// Started once all is prepared.
     begun: Arc<Mutex<Option<Stopwatch>>>,
 }
 
-struct Place {
+struct Cursor {
     /// A descriptor without a position, which all blocks share.
     block: Descriptor,
     next: u64,
@@ -174,7 +174,7 @@ struct Place {
 
 impl Source for Memory {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
-        let Some(place) = &mut self.place else {
+        let Some(cursor) = &mut self.cursor else {
             let failed = |text: String| Box::new(Failure::System(text));
             let file = present(&self.blocks.path).map_err(failed)?;
             if (file.len() as u64) < self.blocks.bytes {
@@ -183,23 +183,23 @@ impl Source for Memory {
             let segment = cx.rings.add_file(file);
             let view = cx.rings.add_view(segment, Interface::default());
             let view = view.ok_or_else(|| failed("no ring is free".to_owned()))?;
-            self.place = Some(Place { block: view.block(0, self.blocks.block_bytes), next: 0 });
+            self.cursor = Some(Cursor { block: view.block(0, self.blocks.block_bytes), next: 0 });
             *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::start_here().map_err(failed)?);
             return Ok(Pull::Ready);
         };
         let block_bytes = u64::from(self.blocks.block_bytes);
         let end = self.blocks.bytes - self.blocks.bytes % block_bytes;
-        let count = self.left.min(PULL_BLOCKS as u64).min((end - place.next) / block_bytes);
-        let Place { block, next } = &*place;
+        let count = self.left.min(PULL_BLOCKS as u64).min((end - cursor.next) / block_bytes);
+        let Cursor { block, next } = &*cursor;
         let block = |index| Descriptor { pos: next + index * block_bytes, ..*block };
         // The first blocks' bytes are prefetched while the other blocks are described.
         let first = count.min(BATCH_BLOCKS as u64);
         cx.out.extend((0..first).map(block));
         cx.rings.prefetch(cx.out);
         cx.out.extend((first..count).map(block));
-        place.next += count * block_bytes;
-        if place.next == end {
-            place.next = 0;
+        cursor.next += count * block_bytes;
+        if cursor.next == end {
+            cursor.next = 0;
         }
         self.left -= count;
         Ok(if self.left == 0 { Pull::End } else { Pull::Ready })
