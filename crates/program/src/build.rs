@@ -10,7 +10,7 @@
 //! A block whose loads reach beyond its window stays steps on registers.
 
 use crate::ir::{Block, End, Program};
-use crate::node::{Code, Node, Place, Register, Registers, RegistersEnd};
+use crate::node::{Code, Node, NodeIndex, Register, Registers, RegistersEnd};
 use crate::op::Op;
 use crate::pair;
 use crate::symbol::Symbol;
@@ -48,7 +48,7 @@ pub(crate) fn build(program: &Program) -> Code {
         });
     }
     let pairs = pair::find(&nodes);
-    place(blocks, nodes, pairs)
+    assign(blocks, nodes, pairs)
 }
 
 /// The block as steps on registers, with the values that it needs first, and those that earlier blocks must keep.
@@ -74,11 +74,11 @@ fn registers(block: &Block, walk: &Walk, after: Wanted) -> (Node, Wanted) {
     (Node::Registers(Box::new(Registers { prelude, ops, end })), want)
 }
 
-/// Assigns places to nodes and verdicts: each pair before its first test, in the order of the blocks.
-fn place(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -> Code {
+/// Assigns indexes to nodes and verdicts: each pair before its first test, in the order of the blocks.
+fn assign(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -> Code {
     let count = nodes.iter().chain(&pairs).flatten().count();
     let mut verdicts = Vec::new();
-    // The targets of edges to a block, and the place of its own test.
+    // The targets of edges to a block, and the index of its own test.
     let mut entries = Vec::with_capacity(blocks.len());
     let mut singles = Vec::with_capacity(blocks.len());
     let mut next = 0;
@@ -105,9 +105,9 @@ fn place(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -
     Code { entry: entries[0], nodes: placed, verdicts }
 }
 
-/// At most `MAX_BLOCKS` nodes and fewer pairs, so all places fit.
-fn number(place: usize) -> Place {
-    Place::try_from(place).unwrap_or(Place::MAX)
+/// At most `MAX_BLOCKS` nodes and fewer pairs, so all indexes fit.
+fn number(index: usize) -> NodeIndex {
+    NodeIndex::try_from(index).unwrap_or(NodeIndex::MAX)
 }
 
 #[cfg(test)]
@@ -145,9 +145,9 @@ mod tests {
                 },
             };
             names.push(name);
-            for place in next {
-                assert!(usize::from(place) > at, "edges lead on");
-                if let Some(reached) = reached.get_mut(usize::from(place)) {
+            for index in next {
+                assert!(usize::from(index) > at, "edges lead on");
+                if let Some(reached) = reached.get_mut(usize::from(index)) {
                     *reached = true;
                 }
             }

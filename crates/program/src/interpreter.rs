@@ -2,7 +2,7 @@
 //!
 //! Tiers, from nearly every packet to hardly any:
 //! 1. Self-contained tests (node.rs explains them): load eight bytes, mask, compare, go on. They need no registers, and
-//!    the bounds check of the place also detects the end of the program.
+//!    the bounds check of a node's index also detects the end of the program.
 //! 2. The same tests on a packet that ends within the window.
 //! 3. Steps on registers, for programs that compute. A packet that begins with them stays there.
 //!
@@ -15,7 +15,7 @@ use crate::build::build;
 use crate::cbpf::Instruction;
 use crate::ir::{MAX_REPEATS, MEMORY_WORDS, Operand, Program};
 use crate::lower::{LowerError, from_cbpf};
-use crate::node::{Code, Node, Pair, Place, Register, Registers, RegistersEnd, Second, WINDOW_BYTES, Window};
+use crate::node::{Code, Node, NodeIndex, Pair, Register, Registers, RegistersEnd, Second, WINDOW_BYTES, Window};
 use crate::op;
 
 /// The most packets for [`Interpreter::select`] at once.
@@ -53,17 +53,17 @@ impl Interpreter {
     /// Runs the program on a packet. Returns how many of its bytes to keep; 0 drops it. `wire_len` is its length on the wire.
     #[inline]
     pub fn run(&self, packet: &[u8], wire_len: u32) -> u32 {
-        let mut place = self.code.entry;
-        while let Some(node) = self.code.nodes.get(usize::from(place)) {
-            place = match node {
-                Node::Registers(_) => return self.run_registers(place, packet, wire_len),
+        let mut index = self.code.entry;
+        while let Some(node) = self.code.nodes.get(usize::from(index)) {
+            index = match node {
+                Node::Registers(_) => return self.run_registers(index, packet, wire_len),
                 node => match node.next(packet, wire_len) {
                     Some(next) => next,
                     None => return 0,
                 },
             };
         }
-        self.verdict(place)
+        self.verdict(index)
     }
 
     /// Which of up to [`SELECT_FRAMES`] packets pass: bit `i` is for `frames[i]`. Packets past the limit do not pass.
@@ -86,16 +86,16 @@ impl Interpreter {
         let mut waiting = [0u64; NODES];
         let all = u64::MAX.checked_shr(u32::try_from(SELECT_FRAMES - frames.len()).unwrap_or(0)).unwrap_or(0);
         self.send(self.code.entry, all, &mut waiting, &mut passed);
-        for (place, node) in self.code.nodes.iter().enumerate() {
-            let here = waiting.get(place).copied().unwrap_or(0);
+        for (index, node) in self.code.nodes.iter().enumerate() {
+            let here = waiting.get(index).copied().unwrap_or(0);
             if here == 0 {
                 continue;
             }
             let Some((yes, no)) = node.targets() else {
-                let place = Place::try_from(place).unwrap_or(Place::MAX);
+                let index = NodeIndex::try_from(index).unwrap_or(NodeIndex::MAX);
                 for at in ones(here) {
                     let Some(frame) = frames.get(at) else { break };
-                    let keep = self.run_registers(place, frame.bytes, frame.wire_len);
+                    let keep = self.run_registers(index, frame.bytes, frame.wire_len);
                     passed |= u64::from(keep != 0) << at;
                 }
                 continue;
@@ -112,20 +112,20 @@ impl Interpreter {
 
     /// Queues packets at a node, or passes them if the node is a verdict that keeps them.
     #[inline]
-    fn send(&self, place: Place, packets: u64, waiting: &mut [u64], passed: &mut u64) {
-        let place = usize::from(place);
-        if place < self.code.nodes.len() {
-            if let Some(there) = waiting.get_mut(place) {
+    fn send(&self, index: NodeIndex, packets: u64, waiting: &mut [u64], passed: &mut u64) {
+        let index = usize::from(index);
+        if index < self.code.nodes.len() {
+            if let Some(there) = waiting.get_mut(index) {
                 *there |= packets;
             }
-        } else if self.code.verdicts.get(place - self.code.nodes.len()).is_some_and(|&keep| keep != 0) {
+        } else if self.code.verdicts.get(index - self.code.nodes.len()).is_some_and(|&keep| keep != 0) {
             *passed |= packets;
         }
     }
 
     #[inline]
-    fn verdict(&self, place: Place) -> u32 {
-        let verdict = usize::from(place).checked_sub(self.code.nodes.len());
+    fn verdict(&self, index: NodeIndex) -> u32 {
+        let verdict = usize::from(index).checked_sub(self.code.nodes.len());
         verdict.and_then(|verdict| self.code.verdicts.get(verdict)).copied().unwrap_or(0)
     }
 }
@@ -138,10 +138,10 @@ struct Split {
 }
 
 impl Node {
-    /// The next place of a packet after a test. `None`: the run ends with 0.
+    /// The next node of a packet after a test. `None`: the run ends with 0.
     #[inline(always)]
-    fn next(&self, packet: &[u8], wire_len: u32) -> Option<Place> {
-        let choose = |holds: bool, yes: Place, no: Place| if holds { yes } else { no };
+    fn next(&self, packet: &[u8], wire_len: u32) -> Option<NodeIndex> {
+        let choose = |holds: bool, yes: NodeIndex, no: NodeIndex| if holds { yes } else { no };
         let pair = |bytes: Option<u64>, pair: &Pair, test: &dyn Fn(u64) -> bool| match bytes {
             Some(bytes) => choose(test(bytes), pair.yes, pair.no),
             None => pair.short,
@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// The two targets of a test. `None` for steps on registers.
-    fn targets(&self) -> Option<(Place, Place)> {
+    fn targets(&self) -> Option<(NodeIndex, NodeIndex)> {
         match self {
             Node::Equal(window)
             | Node::AtLeast(window)
@@ -186,7 +186,7 @@ impl Node {
     }
 
     /// The target of packets too short for a pair.
-    fn short(&self) -> Option<Place> {
+    fn short(&self) -> Option<NodeIndex> {
         match self {
             Node::Both(pair) | Node::Either(pair, _) | Node::BehindBoth(_, pair) | Node::BehindEither(_, pair, _) => {
                 Some(pair.short)
@@ -333,10 +333,10 @@ struct State {
 
 impl Interpreter {
     /// Runs the program on registers from a node on. All are 0 at first: earlier nodes do not set registers.
-    fn run_registers(&self, start: Place, packet: &[u8], wire_len: u32) -> u32 {
+    fn run_registers(&self, start: NodeIndex, packet: &[u8], wire_len: u32) -> u32 {
         let mut state = State { a: 0, x: 0, memory: [0; MEMORY_WORDS], repeats: 0 };
-        let mut place = start;
-        while let Some(node) = self.code.nodes.get(usize::from(place)) {
+        let mut index = start;
+        while let Some(node) = self.code.nodes.get(usize::from(index)) {
             let next = match node {
                 Node::Registers(registers) => match state.run(registers, packet, wire_len) {
                     Ok(next) => Some(next),
@@ -345,16 +345,16 @@ impl Interpreter {
                 node => node.next(packet, wire_len),
             };
             let Some(next) = next else { return 0 };
-            place = next;
+            index = next;
         }
-        self.verdict(place)
+        self.verdict(index)
     }
 }
 
 impl State {
-    /// Runs a block. Returns the next place, or the verdict.
+    /// Runs a block. Returns the next node, or the verdict.
     #[inline(always)]
-    fn run(&mut self, registers: &Registers, packet: &[u8], wire_len: u32) -> Result<Place, u32> {
+    fn run(&mut self, registers: &Registers, packet: &[u8], wire_len: u32) -> Result<NodeIndex, u32> {
         for &(register, symbol) in &registers.prelude {
             let value = symbol.value(packet, wire_len).ok_or(0u32)?;
             match register {

@@ -7,8 +7,8 @@ use crate::symbol::Symbol;
 /// Bytes of a window.
 pub(crate) const WINDOW_BYTES: u16 = 8;
 
-/// The place of a node. Places from the number of nodes on are verdicts.
-pub(crate) type Place = u16;
+/// The index of a node. Indexes from the number of nodes on are verdicts.
+pub(crate) type NodeIndex = u16;
 
 /// A step of the interpreter; 48 bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ pub(crate) enum Node {
     /// [`Node::Either`] behind an IPv4 header that starts at this offset.
     BehindEither(u16, Pair, Second),
     /// Whether the length on the wire is at least this.
-    Length { at_least: u32, yes: Place, no: Place },
+    Length { at_least: u32, yes: NodeIndex, no: NodeIndex },
     /// Steps on registers.
     Registers(Box<Registers>),
 }
@@ -41,8 +41,8 @@ pub(crate) enum Node {
 pub(crate) struct Window {
     pub(crate) start: u16,
     pub(crate) need: u16,
-    pub(crate) yes: Place,
-    pub(crate) no: Place,
+    pub(crate) yes: NodeIndex,
+    pub(crate) no: NodeIndex,
     pub(crate) mask: u64,
     pub(crate) value: u64,
 }
@@ -51,9 +51,9 @@ pub(crate) struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) start: u16,
-    pub(crate) short: Place,
-    pub(crate) yes: Place,
-    pub(crate) no: Place,
+    pub(crate) short: NodeIndex,
+    pub(crate) yes: NodeIndex,
+    pub(crate) no: NodeIndex,
     pub(crate) mask: u64,
     pub(crate) value: u64,
 }
@@ -74,14 +74,14 @@ pub(crate) struct Registers {
     pub(crate) end: RegistersEnd,
 }
 
-/// Like [`End`](crate::ir::End), with places of nodes.
+/// Like [`End`](crate::ir::End), with indexes of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistersEnd {
     Return(u32),
     ReturnA,
-    Jump(Place),
-    Repeat(Place),
-    Branch { test: Test, operand: Operand, yes: Place, no: Place },
+    Jump(NodeIndex),
+    Repeat(NodeIndex),
+    Branch { test: Test, operand: Operand, yes: NodeIndex, no: NodeIndex },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,20 +93,20 @@ pub(crate) enum Register {
 /// A program ready to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Code {
-    /// The place where each packet starts.
-    pub(crate) entry: Place,
+    /// The node where each packet starts.
+    pub(crate) entry: NodeIndex,
     /// Edges lead to later nodes, except [`RegistersEnd::Repeat`].
     pub(crate) nodes: Vec<Node>,
-    /// Their places follow those of the nodes.
+    /// Their indexes follow those of the nodes.
     pub(crate) verdicts: Vec<u32>,
 }
 
-const _: () = assert!(2 * crate::ir::MAX_BLOCKS - 1 <= Place::MAX as usize);
+const _: () = assert!(2 * crate::ir::MAX_BLOCKS - 1 <= NodeIndex::MAX as usize);
 
 impl Node {
-    /// Replaces numbers of blocks by places.
-    pub(crate) fn relocate(&mut self, entries: &[Place], singles: &[Place]) {
-        let to = |block: &mut Place| *block = entries[usize::from(*block)];
+    /// Replaces numbers of blocks by indexes of nodes.
+    pub(crate) fn relocate(&mut self, entries: &[NodeIndex], singles: &[NodeIndex]) {
+        let to = |block: &mut NodeIndex| *block = entries[usize::from(*block)];
         match self {
             Node::Equal(window)
             | Node::AtLeast(window)

@@ -4,7 +4,7 @@
 //! A pair is an addition. Its two tests stay: other edges may lead to the second one, and the first decides if the
 //! packet is too short for the eight bytes.
 
-use crate::node::{Node, Pair, Place, Second, Window};
+use crate::node::{Node, NodeIndex, Pair, Second, Window};
 
 /// For each block, the pair that can replace its test. Targets are still numbers of blocks.
 pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
@@ -17,7 +17,7 @@ pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
             _ => continue,
         };
         // Nodes lead to later ones, so the number of this one fits.
-        let Ok(short) = Place::try_from(at) else { continue };
+        let Ok(short) = NodeIndex::try_from(at) else { continue };
         let first_test = Test::of(first);
         let both = [pairs.get(usize::from(first.yes)), nodes.get(usize::from(first.yes))]
             .into_iter()
@@ -57,8 +57,8 @@ pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
 #[derive(Debug, Clone, Copy)]
 struct Test {
     start: u16,
-    yes: Place,
-    no: Place,
+    yes: NodeIndex,
+    no: NodeIndex,
     mask: u64,
     value: u64,
 }

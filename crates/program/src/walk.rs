@@ -4,7 +4,7 @@
 //! It only analyses; [`node`](crate::node) decides about each block.
 
 use crate::ir::{Block, BlockId, End, Index, Operand, Operation, Size, Step, Test, Value};
-use crate::node::{Node, Place, WINDOW_BYTES, Window};
+use crate::node::{Node, NodeIndex, WINDOW_BYTES, Window};
 use crate::symbol::Symbol;
 
 /// Registers and memory slots.
@@ -309,7 +309,7 @@ impl Field {
 }
 
 impl Comparison {
-    fn leading(self, yes: Place, no: Place) -> (Window, bool) {
+    fn leading(self, yes: NodeIndex, no: NodeIndex) -> (Window, bool) {
         let Comparison { start, need, mask, value, order, swapped } = self;
         let (yes, no) = if swapped { (no, yes) } else { (yes, no) };
         (Window { start, need, yes, no, mask, value }, order)
