@@ -10,7 +10,7 @@ use crate::listeners::{Listener, Waiting};
 use crate::numbers::Numbers;
 use crate::overload::Account;
 use crate::process::message::Owner;
-use crate::users::{Place, Users};
+use crate::users::{Permit, Users};
 use buffer::flow::Bells;
 use flow::{ACCEPTED, BACKLOG, Granted, Listening, OpenListener};
 use qos::Class;
@@ -27,8 +27,8 @@ pub(crate) struct OpeningListener {
     pub(crate) number: u64,
     /// Only for the first flow or listener of a client.
     pub(crate) bells: Option<Bells>,
-    pub(crate) place: Place,
-    /// Gives connections their places and numbers.
+    pub(crate) permit: Permit,
+    /// Gives connections their permits and numbers.
     pub(crate) users: Users,
     pub(crate) numbers: Arc<Numbers>,
 }
@@ -66,7 +66,7 @@ impl Core {
         channel: u32,
         class: Class,
     ) -> Result<SocketAddr, NetError> {
-        let OpeningListener { open, owner, number, bells, place, users, numbers } = opening;
+        let OpeningListener { open, owner, number, bells, permit, users, numbers } = opening;
         let Owner { client, process, user, limits, .. } = owner;
         let local = self.flows.listener_name(open.local, user)?;
         if let Some(Err(error)) = self.sharing.as_ref().map(|sharing| sharing.insert(&bound(local))) {
@@ -94,7 +94,7 @@ impl Core {
             receive_ns: 0,
             users,
             numbers,
-            _place: place,
+            _permit: permit,
         };
         self.flows.listeners.insert(local, listener);
         self.hold(client, channel, Holder::Listener(local));

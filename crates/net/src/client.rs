@@ -7,7 +7,7 @@ use crate::process::handle::{Answer, lock};
 use crate::process::message::{Act, Order, Owner, Word};
 use crate::share::ShareLimits;
 use crate::sharing::keeper::Reservation;
-use crate::users::Place;
+use crate::users::Permit;
 use flow::{ACCEPTED, Granted, Listening, OpenFlow, OpenListener};
 use std::fmt;
 use std::net::SocketAddr;
@@ -72,12 +72,12 @@ impl Client {
         let handle = self.interface_for(open.device.as_deref(), open.local, open.remote)?;
         let limits = permit(&handle.process.device())?;
         let (into, out) = open.geometry().bytes();
-        let place = self.place(&handle, into + out)?;
+        let permit = self.permit(&handle, into + out)?;
         let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Open(owner, OpenFlow { local, ..open.clone() }))?;
         let Answer { word: Word::Answer(flow::Answer::Granted(granted)), fds } = asked else { return Err(strange()) };
-        lock(&handle.process.ledger).give(granted.flow, Some(place), reservation);
+        lock(&handle.process.ledger).give(granted.flow, Some(permit), reservation);
         self.interface = Some(handle);
         Ok((granted, fds))
     }
@@ -99,14 +99,14 @@ impl Client {
         }
         let handle = self.interface_for(open.device.as_deref(), open.local, None)?;
         let limits = permit(&handle.process.device())?;
-        let place = self.place(&handle, 0)?;
+        let permit = self.permit(&handle, 0)?;
         let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Listen(owner, OpenListener { local, ..open.clone() }))?;
         let Answer { word: Word::Answer(flow::Answer::Listening(listening)), fds } = asked else {
             return Err(strange());
         };
-        lock(&handle.process.ledger).give(listening.listener, Some(place), reservation);
+        lock(&handle.process.ledger).give(listening.listener, Some(permit), reservation);
         self.interface = Some(handle);
         Ok((listening, fds))
     }
@@ -125,27 +125,27 @@ impl Client {
             (ledger.accepted_bytes(client, channel), ledger.port_of(client, channel))
         };
         // The process refuses unknown listeners.
-        let (mut places, bytes) = (Vec::new(), bytes.unwrap_or(0));
+        let (mut permits, bytes) = (Vec::new(), bytes.unwrap_or(0));
         for _ in 0..most.min(ACCEPTED as u32) {
-            let place = match places.is_empty() {
-                true => self.place(handle, bytes)?,
+            let permit = match permits.is_empty() {
+                true => self.permit(handle, bytes)?,
                 false => match self.networks.users.take(self.user, bytes) {
-                    Ok(place) => place,
+                    Ok(permit) => permit,
                     Err(_) => break,
                 },
             };
-            places.push(place);
+            permits.push(permit);
         }
-        let asked = process.ask(&Order::Act(Act::Accept(client, channel, places.len() as u32)))?;
+        let asked = process.ask(&Order::Act(Act::Accept(client, channel, permits.len() as u32)))?;
         let Answer { word: Word::Answer(flow::Answer::Accepted(granted)), fds } = asked else { return Err(strange()) };
-        for (granted, place) in granted.iter().zip(places) {
-            lock(&process.ledger).give(granted.flow, Some(place), reservation.clone());
+        for (granted, permit) in granted.iter().zip(permits) {
+            lock(&process.ledger).give(granted.flow, Some(permit), reservation.clone());
         }
         Ok((granted, fds))
     }
 
-    /// A place for another flow of this user with `bytes` of channel. It asks the process once for closed flows.
-    fn place(&self, handle: &Handle, bytes: usize) -> Result<Place, NetError> {
+    /// A permit for another flow of this user with `bytes` of channel. It asks the process once for closed flows.
+    fn permit(&self, handle: &Handle, bytes: usize) -> Result<Permit, NetError> {
         let take = || self.networks.users.take(self.user, bytes);
         take().or_else(|_| {
             handle.process.ask(&Order::Act(Act::Settle))?;
@@ -187,12 +187,12 @@ impl Client {
     pub fn trace(&mut self, user: Option<u32>, flow: u64, snap: u32) -> Result<(Granted, Vec<OwnedFd>), NetError> {
         let mut absent = NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours"));
         let (into, out) = flow::TRACE_GEOMETRY.bytes();
-        let place = self.networks.users.take(self.user, into + out)?;
+        let permit = self.networks.users.take(self.user, into + out)?;
         for handle in self.networks.all() {
             let owner = self.owner(ShareLimits::NONE, None);
             match handle.process.ask(&Order::Trace(owner, user, flow, snap)) {
                 Ok(Answer { word: Word::Tracing(granted, number), fds }) => {
-                    lock(&handle.process.ledger).give(number, Some(place), None);
+                    lock(&handle.process.ledger).give(number, Some(permit), None);
                     self.traced.push(handle);
                     return Ok((granted, fds));
                 }

@@ -10,7 +10,7 @@ use crate::overload::Account;
 use crate::ports::Ports;
 use crate::quarantine::Quarantine;
 use crate::template::{Header, Template};
-use crate::users::Place;
+use crate::users::Permit;
 use buffer::flow::{Driver, Drop, Fault, Outgoing};
 use flow::FlowState;
 use packet::tcp;
@@ -45,7 +45,7 @@ pub(crate) struct NewFlow {
     pub(crate) channel: u32,
     pub(crate) driver: Driver,
     pub(crate) connection: Option<Connection>,
-    pub(crate) place: Place,
+    pub(crate) permit: Permit,
 }
 
 #[derive(Debug)]
@@ -82,8 +82,8 @@ pub(crate) struct Flow {
     pub(crate) receive_ns: u64,
     /// Its receive work in the current window.
     pub(crate) account: Account,
-    /// Its place among the flows of its user.
-    pub(crate) _place: Place,
+    /// Its permit among the flows of its user.
+    pub(crate) _permit: Permit,
 }
 
 impl Flow {

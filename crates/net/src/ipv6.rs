@@ -28,7 +28,7 @@ const FRAGMENT_HEADER: usize = 8;
 
 /// A header behind extension headers: its protocol, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct NextHeader {
     protocol: u8,
     at: usize,
 }
@@ -37,41 +37,41 @@ struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     /// The header of a transport protocol.
-    Transport(Place),
-    /// A fragment, whose bytes begin at this place.
-    Piece { place: Place, identification: u32, offset: usize, more: bool },
+    Transport(NextHeader),
+    /// A fragment, whose bytes begin with this header.
+    Piece { next: NextHeader, identification: u32, offset: usize, more: bool },
 }
 
-/// Walks over extension headers, starting at `place` in a frame.
-fn walk(frame: &[u8], mut place: Place) -> Result<Behind, End> {
-    let begin = place.at;
+/// Walks over extension headers, starting at `next` in a frame.
+fn walk(frame: &[u8], mut next: NextHeader) -> Result<Behind, End> {
+    let begin = next.at;
     for _ in 0..=EXTENSION_HEADERS {
-        let header = frame.get(place.at..).unwrap_or_default();
-        match place.protocol {
+        let header = frame.get(next.at..).unwrap_or_default();
+        match next.protocol {
             // Only directly behind the IPv6 header (RFC 8200 4.1).
-            HOP_BY_HOP if place.at > HEADERS => return Err(End::Ipv6Extension),
+            HOP_BY_HOP if next.at > HEADERS => return Err(End::Ipv6Extension),
             HOP_BY_HOP | DESTINATION_OPTIONS => {
-                let [next, units, ..] = *header else { return Err(End::Ipv6Extension) };
+                let [protocol, units, ..] = *header else { return Err(End::Ipv6Extension) };
                 let len = 8 + usize::from(units) * 8;
                 options(header.get(2..len).ok_or(End::Ipv6Extension)?)?;
-                place = Place { protocol: next, at: place.at + len };
+                next = NextHeader { protocol, at: next.at + len };
             }
             // An old way to reflect packets (RFC 5095). The newer types are for routers.
             ROUTING => return Err(End::Ipv6Routing),
             FRAGMENT => {
-                let [next, _, high, low, id @ ..] =
+                let [protocol, _, high, low, id @ ..] =
                     *header.first_chunk::<FRAGMENT_HEADER>().ok_or(End::Ipv6Extension)?;
                 let field = u16::from_be_bytes([high, low]);
                 return Ok(Behind::Piece {
-                    place: Place { protocol: next, at: place.at + FRAGMENT_HEADER },
+                    next: NextHeader { protocol, at: next.at + FRAGMENT_HEADER },
                     identification: u32::from_be_bytes(id),
                     offset: usize::from(field & 0xfff8),
                     more: field & 1 != 0,
                 });
             }
-            _ => return Ok(Behind::Transport(place)),
+            _ => return Ok(Behind::Transport(next)),
         }
-        if place.at - begin > EXTENSION_BYTES {
+        if next.at - begin > EXTENSION_BYTES {
             break;
         }
     }
@@ -102,10 +102,10 @@ fn head(frame: &[u8], protocol: u8) -> Vec<u8> {
     head
 }
 
-/// The same packet, without everything between the IPv6 header and this place.
-fn bare(frame: &[u8], place: Place) -> Vec<u8> {
-    let payload = &frame[place.at..];
-    let mut bare = head(frame, place.protocol);
+/// The same packet, without everything between the IPv6 header and this one.
+fn bare(frame: &[u8], next: NextHeader) -> Vec<u8> {
+    let payload = &frame[next.at..];
+    let mut bare = head(frame, next.protocol);
     // It is shorter than before.
     bare[LENGTH..LENGTH + 2].copy_from_slice(&(payload.len() as u16).to_be_bytes());
     bare.extend_from_slice(payload);
@@ -113,9 +113,9 @@ fn bare(frame: &[u8], place: Place) -> Vec<u8> {
 }
 
 /// Whether the first fragment has all headers (RFC 7112 5). Without the transport header, a filter has no ports to check.
-fn has_headers(frame: &[u8], place: Place) -> Result<bool, End> {
-    match walk(frame, place) {
-        Ok(Behind::Transport(place)) => Ok(frame.len() >= place.at + if place.protocol == TCP { 20 } else { 8 }),
+fn has_headers(frame: &[u8], next: NextHeader) -> Result<bool, End> {
+    match walk(frame, next) {
+        Ok(Behind::Transport(next)) => Ok(frame.len() >= next.at + if next.protocol == TCP { 20 } else { 8 }),
         Ok(Behind::Piece { .. }) => Err(End::FragmentMalformed),
         // It is truncated.
         Err(End::Ipv6Extension) => Ok(false),
@@ -165,38 +165,38 @@ impl Core {
 
     fn behind_options(&mut self, whole: Whole<'_>, now: u64) -> End {
         let frame = whole.frame;
-        let behind = match walk(frame, Place { protocol: whole.protocol, at: HEADERS }) {
+        let behind = match walk(frame, NextHeader { protocol: whole.protocol, at: HEADERS }) {
             Ok(behind) => behind,
             Err(end) => return end,
         };
-        let (place, identification, offset, more) = match behind {
-            Behind::Transport(place) if place.at == HEADERS => return self.transport(whole, now),
-            Behind::Transport(place) => {
-                let bare = bare(frame, place);
-                return self.transport(Whole { frame: &bare, protocol: place.protocol, ..whole }, now);
+        let (next, identification, offset, more) = match behind {
+            Behind::Transport(next) if next.at == HEADERS => return self.transport(whole, now),
+            Behind::Transport(next) => {
+                let bare = bare(frame, next);
+                return self.transport(Whole { frame: &bare, protocol: next.protocol, ..whole }, now);
             }
             // A packet is fragmented only once.
             Behind::Piece { .. } if whole.is_fragmented => return End::FragmentMalformed,
-            Behind::Piece { place, identification, offset, more } => (place, identification, offset, more),
+            Behind::Piece { next, identification, offset, more } => (next, identification, offset, more),
         };
-        if place.protocol == HOP_BY_HOP {
+        if next.protocol == HOP_BY_HOP {
             return End::Ipv6Extension;
         }
         if offset == 0 && !more {
             // A lone fragment is a whole packet (RFC 6946 4).
-            let bare = bare(frame, place);
-            let whole = Whole { frame: &bare, protocol: place.protocol, is_fragmented: true, ..whole };
+            let bare = bare(frame, next);
+            let whole = Whole { frame: &bare, protocol: next.protocol, is_fragmented: true, ..whole };
             return self.behind_options(whole, now);
         }
         if offset == 0 {
-            match has_headers(frame, place) {
+            match has_headers(frame, next) {
                 Ok(true) => (),
                 Ok(false) => return End::FragmentTiny,
                 Err(end) => return end,
             }
         }
         let key = Key { source: whole.source, target: whole.target, identification, protocol: 0 };
-        let piece = Piece { key, head: &head(frame, place.protocol), payload: &frame[place.at..], offset, more };
+        let piece = Piece { key, head: &head(frame, next.protocol), payload: &frame[next.at..], offset, more };
         match self.fragments.add(&piece, now) {
             Added::Ended(end) => end,
             Added::Whole(joined) => {

@@ -6,7 +6,7 @@ use crate::limits::{ACCEPT_TIME, COOKIE_TIME, SECOND, USER_WAITING};
 use crate::numbers::Numbers;
 use crate::overload::Account;
 use crate::share::ShareLimits;
-use crate::users::{Place, Users};
+use crate::users::{Permit, Users};
 use buffer::flow::Geometry;
 use flow::ListenerState;
 use qos::Class;
@@ -51,11 +51,11 @@ pub(crate) struct Listener {
     /// Its receive work in the current window.
     pub(crate) account: Account,
     pub(crate) receive_ns: u64,
-    /// Gives connections their places and numbers.
+    /// Gives connections their permits and numbers.
     pub(crate) users: Users,
     pub(crate) numbers: Arc<Numbers>,
-    /// Its own place among the flows of its user.
-    pub(crate) _place: Place,
+    /// Its own permit among the flows of its user.
+    pub(crate) _permit: Permit,
 }
 
 impl Listener {

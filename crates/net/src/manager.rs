@@ -13,7 +13,7 @@ use crate::process::message::Owner;
 use crate::share::{self, ShareLimits};
 use crate::sharing::Sharing;
 use crate::template::{Template, UDP};
-use crate::users::Place;
+use crate::users::Permit;
 use buffer::flow::{Bells, Driver};
 use flow::{FlowState, Granted, InterfaceState, OpenFlow};
 use qos::{Class, User};
@@ -29,7 +29,7 @@ pub(crate) struct Opening {
     pub(crate) driver: Driver,
     /// Only for the first flow of a client.
     pub(crate) bells: Option<Bells>,
-    pub(crate) place: Place,
+    pub(crate) permit: Permit,
 }
 
 impl Core {
@@ -41,7 +41,7 @@ impl Core {
     }
 
     fn try_open(&mut self, opening: Opening, now: u64) -> Result<Granted, NetError> {
-        let Opening { open, owner, number, driver, bells, place } = opening;
+        let Opening { open, owner, number, driver, bells, permit } = opening;
         let Owner { client, process, user, limits, .. } = owner;
         let name = self.flow_name(open.protocol, open.local, open.remote)?;
         self.has_port(&owner)?;
@@ -52,7 +52,7 @@ impl Core {
         let connection = (name.protocol == TCP).then(Connection::default);
         let channel = channel as u32;
         let user_weight = limits.user_weight;
-        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, permit };
         let id = self.insert(new, class, now)?;
         self.give_bells(client, process, user, bells);
         self.hold(client, channel, Holder::Flow(id));
@@ -136,7 +136,7 @@ impl Core {
 
     /// Adds a flow whose name was reserved. Releases the name if the wire has no such share left.
     pub(crate) fn insert(&mut self, new: NewFlow, class: Class, now: u64) -> Result<FlowId, NetError> {
-        let NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place } = new;
+        let NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, permit } = new;
         let geometry = driver.geometry();
         let longest = u64::from(self.mtu) + 14;
         let id = self.flows.insert(Flow {
@@ -166,7 +166,7 @@ impl Core {
             sent_bytes: 0,
             receive_ns: 0,
             account: Account::default(),
-            _place: place,
+            _permit: permit,
         });
         if let Err(refusal) = self.scheduler.admit(id.key(), class, User { number: user, weight: user_weight }, now) {
             self.flows.remove(id);

@@ -184,7 +184,7 @@ impl Networks {
         let held = lock(&process.ledger).held();
         let count = held.len();
         for Held { number, user, bytes, port } in held {
-            let place = self.users.take_all_the_same(user, bytes);
+            let permit = self.users.take_all_the_same(user, bytes);
             let reservation = gate.zip(port).and_then(|(gate, (protocol, local))| match gate.hold(protocol, local) {
                 Ok(reservation) => Some(reservation),
                 Err(error) => {
@@ -193,7 +193,7 @@ impl Networks {
                     None
                 }
             });
-            lock(&process.ledger).give(number, Some(place), reservation);
+            lock(&process.ledger).give(number, Some(permit), reservation);
         }
         count
     }

@@ -193,13 +193,13 @@ impl Core {
         self.has_doorbells(client)?;
         let driver = Driver::restore(open.geometry(), segments).map_err(lost)?;
         let (into, out) = open.geometry().bytes();
-        let place = users.take(user, into + out)?;
+        let permit = users.take(user, into + out)?;
         let class = share::read(open.share.as_deref().unwrap_or("fair"), self.wire.is_paced())?;
         let OpenFlow { protocol, local, remote, .. } = *open;
         let name = self.flows.name(Name { protocol, local, remote }, user, now)?;
         let connection = (protocol == TCP).then(Connection::default);
         let user_weight = limits.user_weight;
-        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, permit };
         let id = self.insert(new, class, now)?;
         self.hold(client, channel, Holder::Flow(id));
         let Some(flow) = self.flows.get_mut(id) else { return Ok(()) };
@@ -231,8 +231,8 @@ impl Core {
     ) -> Result<(), NetError> {
         self.has_doorbells(owner.client)?;
         let class = share::read(open.share.as_deref().unwrap_or("fair"), self.wire.is_paced())?;
-        let (place, users, numbers) = (users.take(owner.user, 0)?, users.clone(), Arc::clone(numbers));
-        let opening = OpeningListener { open, owner, number, bells: None, place, users, numbers };
+        let (permit, users, numbers) = (users.take(owner.user, 0)?, users.clone(), Arc::clone(numbers));
+        let opening = OpeningListener { open, owner, number, bells: None, permit, users, numbers };
         self.put_listener(opening, channel, class).map(drop)
     }
 
@@ -249,8 +249,8 @@ impl Core {
         bells.ring(0);
         let driver = Driver::restore(TRACE_GEOMETRY, [theirs, ours]).map_err(lost)?;
         let (into, out) = TRACE_GEOMETRY.bytes();
-        let place = users.take(owner.user, into + out)?;
-        let tracing = Tracing { number, flow, user: None, owner, snap: snap as usize, driver, bells, place };
+        let permit = users.take(owner.user, into + out)?;
+        let tracing = Tracing { number, flow, user: None, owner, snap: snap as usize, driver, bells, permit };
         self.trace(tracing).map(drop)
     }
 

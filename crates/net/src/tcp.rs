@@ -247,7 +247,7 @@ impl Core {
             return Err(ListenerDrop::QueueFull);
         }
         let (into, out) = geometry.bytes();
-        let place = listener.users.take(user, into + out).map_err(|_| ListenerDrop::Quota)?;
+        let permit = listener.users.take(user, into + out).map_err(|_| ListenerDrop::Quota)?;
         let number = listener.numbers.take();
         let (process, client) = (listener.process, listener.client);
         if !self.flows.listeners.may_wait(user) {
@@ -260,7 +260,7 @@ impl Core {
         let connection = Some(connection);
         let channel = NO_CHANNEL;
         let user_weight = limits.user_weight;
-        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, place };
+        let new = NewFlow { number, name, process, user, user_weight, client, channel, driver, connection, permit };
         let id = self.insert(new, class, now).map_err(|_| ListenerDrop::NoShare)?;
         self.flows.listeners.wait(local, id, segments, now);
         Ok(id)

@@ -140,7 +140,7 @@ fn report(interface: &mut Interface, letters: &Letters) {
 /// Carries out a command, and answers; or returns how the thread should end.
 fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> Option<Ending> {
     let (now, core) = (clock(), &mut interface.core);
-    // First close what the application has closed: it may want the port, the channel or the quota place.
+    // First close what the application has closed: it may want the port, the channel or the quota permit.
     core.collect_news(now);
     let answer = match command {
         Command::Open(opening, fds) => core.open(*opening, now).map(|granted| {
@@ -175,7 +175,7 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
         }
         Command::End(ending) => return Some(ending),
     };
-    // Report flows that ended by this command before the answer: the client may reuse the place.
+    // Report flows that ended by this command before the answer: the client may reuse the permit.
     report(interface, &desk.letters);
     desk.letters.send(answer.unwrap_or_else(|error| Letter::word(number, Word::Refused(error.kind, error.text))));
     None

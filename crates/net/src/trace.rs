@@ -9,7 +9,7 @@ use crate::error::{NetError, NetErrorKind};
 use crate::interface::Core;
 use crate::limits::FLOW_TRACES;
 use crate::process::message::Owner;
-use crate::users::Place;
+use crate::users::Permit;
 use buffer::flow::{Bells, Driver};
 use flow::{Direction, Granted, TraceHead};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ pub(crate) struct Tracing {
     pub(crate) snap: usize,
     pub(crate) driver: Driver,
     pub(crate) bells: Bells,
-    pub(crate) place: Place,
+    pub(crate) permit: Permit,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Trace {
     ring: bool,
     /// It broke its channel.
     is_broken: bool,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl Trace {
@@ -107,7 +107,7 @@ impl Traces {
 impl Core {
     /// Begins a trace.
     pub(crate) fn trace(&mut self, tracing: Tracing) -> Result<Granted, NetError> {
-        let Tracing { number, flow: traced, user, owner, snap, driver, bells, place } = tracing;
+        let Tracing { number, flow: traced, user, owner, snap, driver, bells, permit } = tracing;
         let found = self.flows.numbered(traced).and_then(|id| self.flows.get_mut(id));
         let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {traced} of yours"));
         let flow = found.filter(|flow| user.is_none_or(|user| flow.user == user)).ok_or_else(absent)?;
@@ -126,7 +126,7 @@ impl Core {
             bells,
             ring: false,
             is_broken: false,
-            _place: place,
+            _permit: permit,
         });
         self.counters.event(Event::Traces);
         Ok(Granted {

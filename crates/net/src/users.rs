@@ -12,17 +12,17 @@ type Counts = Arc<Mutex<HashMap<u32, (usize, usize)>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Users(Counts);
 
-/// One flow's place; free again when it is dropped.
+/// One flow's part of its user's quota; free again when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     users: Counts,
     user: u32,
     bytes: usize,
 }
 
 impl Users {
-    /// A place for one more flow of this user, whose channel has `bytes`, which the daemon holds in memory.
-    pub(crate) fn take(&self, user: u32, bytes: usize) -> Result<Place, NetError> {
+    /// A permit for one more flow of this user, whose channel has `bytes`, which the daemon holds in memory.
+    pub(crate) fn take(&self, user: u32, bytes: usize) -> Result<Permit, NetError> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (flows, used) = counts.get(&user).copied().unwrap_or_default();
         let full = |text: String| Err(NetError::new(NetErrorKind::Full, text));
@@ -36,15 +36,15 @@ impl Users {
             ));
         }
         counts.insert(user, (flows + 1, used + bytes));
-        Ok(Place { users: Arc::clone(&self.0), user, bytes })
+        Ok(Permit { users: Arc::clone(&self.0), user, bytes })
     }
 
-    /// A place for a flow that is there already, also beyond the limits.
-    pub(crate) fn take_all_the_same(&self, user: u32, bytes: usize) -> Place {
+    /// A permit for a flow that is there already, also beyond the limits.
+    pub(crate) fn take_all_the_same(&self, user: u32, bytes: usize) -> Permit {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (flows, used) = counts.entry(user).or_default();
         (*flows, *used) = (*flows + 1, *used + bytes);
-        Place { users: Arc::clone(&self.0), user, bytes }
+        Permit { users: Arc::clone(&self.0), user, bytes }
     }
 
     /// Flows of all users.
@@ -54,7 +54,7 @@ impl Users {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut counts = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((flows, bytes)) = counts.get_mut(&self.user) {

@@ -1,9 +1,9 @@
 //! The daemon's records of an interface: everything that outlives the interface's process, with its file descriptors,
-//! the place in its user's quota and its port. The daemon does not map the memory.
+//! the permit of its user's quota and its port. The daemon does not map the memory.
 
 use super::message::{Kept, Record};
 use crate::sharing::keeper::Reservation;
-use crate::users::Place;
+use crate::users::Permit;
 use buffer::flow::{Bells, close_abandoned};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,12 +14,12 @@ use std::sync::Arc;
 /// The most records of one interface: as many flows as 64 users may have.
 const RECORDS: usize = 1 << 18;
 
-/// A record, and the quota place and port that the daemon reserved for it.
+/// A record, and the quota permit and port that the daemon reserved for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) record: Record,
     pub(crate) fds: Vec<OwnedFd>,
-    place: Option<Place>,
+    permit: Option<Permit>,
     reservation: Option<Arc<Reservation>>,
 }
 
@@ -40,26 +40,26 @@ pub(crate) fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
 }
 
 impl Ledger {
-    /// Keeps a record. It replaces a record of the same number, whose quota place and port stay. Returns the replaced
+    /// Keeps a record. It replaces a record of the same number, whose quota permit and port stay. Returns the replaced
     /// entry, or the new one if the ledger is full.
     pub(crate) fn keep(&mut self, record: Record, fds: Vec<OwnedFd>) -> Option<Entry> {
-        let mut entry = Entry { record, fds, place: None, reservation: None };
+        let mut entry = Entry { record, fds, permit: None, reservation: None };
         if entry.record.what == Kept::Bells {
             return self.bells.insert(entry.record.client, entry);
         }
         if let Some(before) = self.entries.get_mut(&entry.record.number) {
-            (entry.place, entry.reservation) = (before.place.take(), before.reservation.take());
+            (entry.permit, entry.reservation) = (before.permit.take(), before.reservation.take());
         } else if self.entries.len() >= RECORDS {
             return Some(entry);
         }
         self.entries.insert(entry.record.number, entry)
     }
 
-    /// Adds the quota place and the port of a record: they are released with the record. If the record has gone
+    /// Adds the quota permit and the port of a record: they are released with the record. If the record has gone
     /// already, they are released at once.
-    pub(crate) fn give(&mut self, number: u64, place: Option<Place>, reservation: Option<Arc<Reservation>>) {
+    pub(crate) fn give(&mut self, number: u64, permit: Option<Permit>, reservation: Option<Arc<Reservation>>) {
         if let Some(entry) = self.entries.get_mut(&number) {
-            (entry.place, entry.reservation) = (place, reservation);
+            (entry.permit, entry.reservation) = (permit, reservation);
         }
     }
 

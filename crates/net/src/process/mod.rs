@@ -314,31 +314,31 @@ impl Clerk {
 
     fn open(&self, owner: Owner, open: OpenFlow) -> Result<Command, NetError> {
         let (into, out) = open.geometry().bytes();
-        let place = self.users.take(owner.user, into + out)?;
+        let permit = self.users.take(owner.user, into + out)?;
         let (driver, segments) =
             Driver::create(open.geometry()).map_err(|error| NetError::system("make a channel", error))?;
         let (bells, handles) = doorbells(owner.is_first)?;
         let number = self.numbers.take();
-        let opening = Opening { open, owner, number, driver, bells, place };
+        let opening = Opening { open, owner, number, driver, bells, permit };
         Ok(Command::Open(Box::new(opening), segments.into_iter().chain(handles).collect()))
     }
 
     fn listen(&self, owner: Owner, open: OpenListener) -> Result<Command, NetError> {
-        let place = self.users.take(owner.user, 0)?;
+        let permit = self.users.take(owner.user, 0)?;
         let (bells, handles) = doorbells(owner.is_first)?;
         let (number, users, numbers) = (self.numbers.take(), self.users.clone(), Arc::clone(&self.numbers));
-        let opening = OpeningListener { open, owner, number, bells, place, users, numbers };
+        let opening = OpeningListener { open, owner, number, bells, permit, users, numbers };
         Ok(Command::Listen(Box::new(opening), handles))
     }
 
     fn trace(&self, owner: Owner, user: Option<u32>, flow: u64, snap: u32) -> Result<Command, NetError> {
         let geometry = flow::TRACE_GEOMETRY;
         let (into, out) = geometry.bytes();
-        let place = self.users.take(owner.user, into + out)?;
+        let permit = self.users.take(owner.user, into + out)?;
         let (driver, segments) = Driver::create(geometry).map_err(|error| NetError::system("make a channel", error))?;
         let (bells, handles) = Bells::create().map_err(|error| NetError::system("make doorbells", error))?;
         let (number, snap) = (self.numbers.take(), snap as usize);
-        let tracing = Tracing { number, flow, user, owner, snap, driver, bells, place };
+        let tracing = Tracing { number, flow, user, owner, snap, driver, bells, permit };
         Ok(Command::Trace(Box::new(tracing), segments.into_iter().chain(handles).collect()))
     }
 

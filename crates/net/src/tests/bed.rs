@@ -378,10 +378,10 @@ impl Bed {
         let (bells, handles) = self.bells(client);
         let fds = segments.into_iter().chain(handles).collect();
         let user = client as u32;
-        let place = self.users.take(user, 0).expect("there is room");
+        let permit = self.users.take(user, 0).expect("there is room");
         let number = self.numbers.take();
         let owner = Owner { limits: self.limits, ..owner(client) };
-        let opening = Opening { open: open.clone(), owner, number, driver, bells, place };
+        let opening = Opening { open: open.clone(), owner, number, driver, bells, permit };
         let granted = self.interface.core.open(opening, self.now)?;
         Ok(self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("it is sound"))
     }
@@ -402,7 +402,7 @@ impl Bed {
             owner: Owner { limits: self.limits, ..owner(client) },
             number: self.numbers.take(),
             bells,
-            place: self.users.take(client as u32, 0)?,
+            permit: self.users.take(client as u32, 0)?,
             users: self.users.clone(),
             numbers: Arc::clone(&self.numbers),
         };

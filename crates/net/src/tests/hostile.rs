@@ -222,9 +222,9 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     let copy = segments[0].try_clone().expect("a file descriptor");
     let mut fds = Vec::from(segments);
     fds.extend(handles);
-    let place = bed.users.take(client as u32, 0).expect("there is room");
+    let permit = bed.users.take(client as u32, 0).expect("there is room");
     let (owner, number, bells) = (owner(client), 1000 + client, Some(bells));
-    let opening = crate::manager::Opening { open: open.clone(), owner, number, driver, bells, place };
+    let opening = crate::manager::Opening { open: open.clone(), owner, number, driver, bells, permit };
     let granted = bed.interface.core.open(opening, bed.now).expect("nothing is in its way");
     let flow = Host::default().adopt(granted, open.geometry(), fds).expect("as above");
     let bytes = open.geometry().bytes().0;
