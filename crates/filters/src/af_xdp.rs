@@ -3,7 +3,7 @@
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::received;
 use driver::Receive;
-use driver::af_xdp::{Copying, Device, Options, Place, Program};
+use driver::af_xdp::{Attach, Copying, Device, Options, Program};
 use filter::device::{Choice, Exclusive, Left, XdpProgram, snap_len};
 use filter::prelude::*;
 
@@ -69,10 +69,10 @@ fn open(params: &Params, chosen: Option<(XdpProgram, Left)>) -> Result<Instance,
     let queues = wanted.map_or(Vec::new(), |wanted| (0..=QUEUE.max).filter(|queue| wanted.has(*queue)).collect());
     let options = Options {
         queues,
-        place: match params.text("place") {
-            Some("driver") => Place::Native,
-            Some("generic") => Place::Generic,
-            _ => Place::NativeIfThere,
+        attach: match params.text("place") {
+            Some("driver") => Attach::Native,
+            Some("generic") => Attach::Generic,
+            _ => Attach::NativeIfThere,
         },
         copying: match params.text("copy") {
             Some("always") => Copying::Always,

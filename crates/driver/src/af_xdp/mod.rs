@@ -57,8 +57,8 @@ pub struct Options {
     pub transmit_chunks: u32,
     /// Bytes of a chunk, 2,048 or 4,096; a frame has up to 256 fewer.
     pub chunk_bytes: u32,
-    /// Where the program should run.
-    pub place: Place,
+    /// Where the program should attach.
+    pub attach: Attach,
     /// Whether frames may be copied.
     pub copying: Copying,
     /// Makes the device receive frames for other hosts too, as long as it is open.
@@ -76,7 +76,7 @@ impl Default for Options {
             receive_chunks: 4096,
             transmit_chunks: 2048,
             chunk_bytes: 4096,
-            place: Place::NativeIfThere,
+            attach: Attach::NativeIfThere,
             copying: Copying::NoneIfThere,
             promiscuous: false,
             all_groups: false,
@@ -85,9 +85,9 @@ impl Default for Options {
     }
 }
 
-/// Where the program should run.
+/// Where the program should attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Attach {
     /// In the device's driver if possible, otherwise after it.
     NativeIfThere,
     /// In the device's driver.
@@ -148,10 +148,10 @@ impl Device {
             queues => queues.to_vec(),
         };
         // The program first: if it is refused, no frame has been taken.
-        let modes: &[XdpMode] = match options.place {
-            Place::NativeIfThere => &[XdpMode::Native, XdpMode::Generic],
-            Place::Native => &[XdpMode::Native],
-            Place::Generic => &[XdpMode::Generic],
+        let modes: &[XdpMode] = match options.attach {
+            Attach::NativeIfThere => &[XdpMode::Native, XdpMode::Generic],
+            Attach::Native => &[XdpMode::Native],
+            Attach::Generic => &[XdpMode::Generic],
         };
         let redirect = Arc::new(Redirect::attach(&link, options.program.take(), modes)?);
         let open = |&number: &u32| Queue::open(namespace, &link, number, &options, &redirect);

@@ -2,7 +2,7 @@
 
 use buffer::shared::segment::Access;
 use driver::af_packet::{self, Direction};
-use driver::af_xdp::{Copying, Device, Options, Place};
+use driver::af_xdp::{Attach, Copying, Device, Options};
 use driver::link::XdpMode;
 use driver::{Error, Receive, Transmit, Turn};
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ fn it_says_where_it_runs_and_whether_it_copies() {
         return;
     }
     let pair = Pair::new();
-    let check = |place, copying, expected: Result<XdpMode, &str>| {
-        match (open(&pair, Options { place, copying, ..Options::default() }), expected) {
+    let check = |attach, copying, expected: Result<XdpMode, &str>| {
+        match (open(&pair, Options { attach, copying, ..Options::default() }), expected) {
             (Ok(device), Ok(mode)) => {
                 assert_eq!((device.mode, device.queues[0].receiver.mode()), (mode, mode));
                 // A veth pair has no memory of its own to share.
@@ -51,16 +51,16 @@ fn it_says_where_it_runs_and_whether_it_copies() {
         }
         assert_eq!(pair.near.link().xdp, None, "nothing is left of it");
     };
-    check(Place::NativeIfThere, Copying::NoneIfThere, Ok(XdpMode::Native));
-    check(Place::Native, Copying::Always, Ok(XdpMode::Native));
-    check(Place::Generic, Copying::NoneIfThere, Ok(XdpMode::Generic));
+    check(Attach::NativeIfThere, Copying::NoneIfThere, Ok(XdpMode::Native));
+    check(Attach::Native, Copying::Always, Ok(XdpMode::Native));
+    check(Attach::Generic, Copying::NoneIfThere, Ok(XdpMode::Generic));
     let refused = "cannot do without copying for queue 0 of `near`: neither kernel nor device offers it";
-    check(Place::Native, Copying::None, Err(refused));
+    check(Attach::Native, Copying::None, Err(refused));
     // Packets of this size do not fit into the driver's buffers.
     pair.near.set_mtu(9000);
     pair.far.set_mtu(9000);
-    check(Place::Native, Copying::Always, Err("cannot attach an XDP program for `near`"));
-    check(Place::NativeIfThere, Copying::Always, Ok(XdpMode::Generic));
+    check(Attach::Native, Copying::Always, Err("cannot attach an XDP program for `near`"));
+    check(Attach::NativeIfThere, Copying::Always, Ok(XdpMode::Generic));
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn frames_that_are_kept_stay_where_they_are() {
     let (mut kept, mut seen, end) = (Vec::new(), 0, Instant::now() + PATIENCE);
     while seen < 10 {
         assert!(Instant::now() < end);
-        let take = &mut |batch: driver::Batch<'_>, places: &[u64]| {
+        let take = &mut |batch: driver::Batch<'_>, positions: &[u64]| {
             let mut keep = 0;
-            for (at, (frame, &place)) in batch.frames.iter().zip(places).enumerate() {
+            for (at, (frame, &position)) in batch.frames.iter().zip(positions).enumerate() {
                 seen += 1;
                 if frame.bytes_without_tag()[20].is_multiple_of(3) {
-                    kept.push((frame.bytes_without_tag()[20], place));
+                    kept.push((frame.bytes_without_tag()[20], position));
                     keep |= 1 << at;
                 }
             }
@@ -150,17 +150,17 @@ fn frames_that_are_kept_stay_where_they_are() {
         (0..32).for_each(|_| sender.send(&frame(77, 100)).expect("it is up"));
         receive(receiver, 32);
     }
-    for (number, place) in &kept {
+    for (number, position) in &kept {
         let mut copy = vec![0; 100];
         let span = buffer::shared::payload::Span::new(std::sync::Arc::clone(&shown));
-        span.copy_out(*place as usize, &mut copy);
+        span.copy_out(*position as usize, &mut copy);
         assert!(copy == frame(*number, 100), "a reader elsewhere sees the same bytes");
     }
     let counted = receiver.statistics().expect("it is there");
     assert_eq!((counted.dropped, counted.given), (0, 3210));
-    for (_, place) in kept {
-        assert!(receiver.give_back(place));
-        assert!(!receiver.give_back(place), "once is enough");
+    for (_, position) in kept {
+        assert!(receiver.give_back(position));
+        assert!(!receiver.give_back(position), "once is enough");
     }
     assert!(!receiver.give_back(u64::MAX) && !receiver.give_back(1 << 40));
 }
@@ -175,18 +175,18 @@ fn who_keeps_everything_loses_what_comes_and_it_is_counted() {
     let receiver = &mut device.queues[0].receiver;
     let mut sender = pair.far.sender();
     (0..100).for_each(|number| sender.send(&frame(number, 60)).expect("it is up"));
-    let (mut places, end) = (Vec::new(), Instant::now() + PATIENCE);
-    while receiver.statistics().expect("it is there").seen < 100 || places.len() < 64 {
+    let (mut positions, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while receiver.statistics().expect("it is there").seen < 100 || positions.len() < 64 {
         assert!(Instant::now() < end, "{:?}", receiver.counters());
         let keep_all = &mut |_: driver::Batch<'_>, all: &[u64]| {
-            places.extend_from_slice(all);
+            positions.extend_from_slice(all);
             u64::MAX
         };
         receiver.receive_keeping(Duration::from_millis(10), keep_all).expect("as above");
     }
     let counted = receiver.statistics().expect("as above");
     assert_eq!((counted.seen, counted.given, counted.dropped), (100, 64, 36));
-    places.into_iter().for_each(|place| assert!(receiver.give_back(place)));
+    positions.into_iter().for_each(|position| assert!(receiver.give_back(position)));
     sender.send(&frame(5, 60)).expect("it is up");
     assert_eq!(receive(receiver, 1), [frame(5, 60)]);
 }

@@ -2,7 +2,7 @@
 //! frame still arrives once, here or at the host.
 
 use driver::af_packet::{self, Direction};
-use driver::af_xdp::{Device, Options, Place, Program};
+use driver::af_xdp::{Attach, Device, Options, Program};
 use driver::link::XdpMode;
 use driver::{Receive, Turn};
 use kernel::{ConsumeProgram, Wanted};
@@ -45,7 +45,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
     }
     const FRAMES: u32 = 20_000;
     // A quarter of the frames is wanted at any time. There is room for all of those, however long an exchange takes.
-    for (place, mode) in [(Place::Native, XdpMode::Native), (Place::Generic, XdpMode::Generic)] {
+    for (attach, mode) in [(Attach::Native, XdpMode::Native), (Attach::Generic, XdpMode::Generic)] {
         let pair = Pair::new();
         let namespace = pair.near.namespace.clone();
         let consumes = namespace.enter(|| ConsumeProgram::new(1, Wanted::Any(&[&rest(0)])));
@@ -59,7 +59,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
         let options = af_packet::Options { direction: Direction::In, ..af_packet::Options::default() };
         let mut host = af_packet::Receiver::open(&namespace, "near", &options).unwrap();
         let mut device =
-            Device::open(&namespace, "near", Options { place, program, receive_chunks: 8192, ..Options::default() })
+            Device::open(&namespace, "near", Options { attach, program, receive_chunks: 8192, ..Options::default() })
                 .unwrap();
         assert_eq!(device.mode, mode);
         let (mut taken, mut left) = (Vec::new(), Vec::new());

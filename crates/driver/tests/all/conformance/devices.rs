@@ -4,7 +4,7 @@ use super::bed::{Ability, Bed, Subject, Wanted};
 use driver::Transmit;
 use driver::af_packet::options::BLOCK_BYTES_MIN;
 use driver::af_packet::{Direction, Options, Receiver, Sender, SenderOptions};
-use driver::af_xdp::{self, Place};
+use driver::af_xdp::{self, Attach};
 use driver::change::Change;
 use driver::loopback::{self, Capacity};
 use driver::tuntap::{self, TunTap};
@@ -74,12 +74,12 @@ fn open_af_packet(wanted: &Wanted, at_once: bool) -> Bed {
 
 /// An AF_XDP socket on one end of a pair, its program in the device's driver.
 pub fn af_xdp() -> Subject {
-    af_xdp_at(|wanted| open_af_xdp(wanted, Place::Native))
+    af_xdp_at(|wanted| open_af_xdp(wanted, Attach::Native))
 }
 
 /// The same with the program after the driver.
 pub fn af_xdp_generic() -> Subject {
-    af_xdp_at(|wanted| open_af_xdp(wanted, Place::Generic))
+    af_xdp_at(|wanted| open_af_xdp(wanted, Attach::Generic))
 }
 
 fn af_xdp_at(open: fn(&Wanted) -> Bed) -> Subject {
@@ -91,13 +91,13 @@ fn af_xdp_at(open: fn(&Wanted) -> Bed) -> Subject {
     Subject { open, cannot, absent: absent_without_privileges(), mtu_max: 3000 }
 }
 
-fn open_af_xdp(wanted: &Wanted, place: Place) -> Bed {
+fn open_af_xdp(wanted: &Wanted, attach: Attach) -> Bed {
     let pair = pair(wanted);
     if wanted.down {
         pair.near.set_up(false);
     }
     let options = af_xdp::Options {
-        place,
+        attach,
         promiscuous: wanted.promiscuous,
         receive_chunks: if wanted.small { 64 } else { 4096 },
         ..af_xdp::Options::default()
