@@ -1,4 +1,4 @@
-//! The header before each block that is copied into a ring for another process: its stream, its place there, its link
+//! The header before each block that is copied into a ring for another process: its stream, its offset there, its link
 //! type.
 //!
 //! All such rings have this format: the filter `ring`, the outlets of the parser process, the copies of a watched edge.
@@ -11,20 +11,20 @@ use base::id::Class;
 use buffer::Descriptor;
 
 /// Bytes of `at`, `epoch` and `version`, which come before the facts.
-const PLACE_BYTES: usize = 16;
+const FACTS_START: usize = 16;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 128;
 
 /// End of the facts; link type, mark, class, wire length and flags follow.
-const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
+const FACTS_END: usize = FACTS_START + facts::FACTS_BYTES;
 
 const NO_LINK_TYPE: u16 = u16::MAX;
 
 /// The header of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its place in its stream: bytes before it, including known missing ones; for messages, blocks before it. For a
+    /// Its offset in its stream: bytes before it, including known missing ones; for messages, blocks before it. For a
     /// watched edge: blocks that went along the edge before it.
     pub at: u64,
     /// How many streams have had this number; 0 = the class is not that of a stream.
@@ -37,14 +37,14 @@ pub struct Header {
 
 /// The fields of a header that change with each block, or that show a change of the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockHeader {
     /// See [`Header::at`].
     pub at: u64,
     /// See [`Header::epoch`].
     pub epoch: u32,
     /// See [`Header::version`].
     pub version: u32,
-    /// No block follows: the header only gives the writer's place and the time.
+    /// No block follows: the header only gives the writer's offset and the time.
     pub is_mark: bool,
     /// Its class in the writer's process.
     pub class: Class,
@@ -54,14 +54,14 @@ pub struct Place {
     pub link_type: Option<u16>,
 }
 
-impl Place {
+impl BlockHeader {
     /// Reads the fields from any bytes.
     #[inline]
-    pub fn of(bytes: &[u8; HEADER_BYTES]) -> Place {
+    pub fn of(bytes: &[u8; HEADER_BYTES]) -> BlockHeader {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
         let [.., q, r, mark, s, t, u, v, w, x, y, z] = *bytes;
         let link_type = u16::from_le_bytes([q, r]);
-        Place {
+        BlockHeader {
             at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             epoch: u32::from_le_bytes([i, j, k, l]),
             version: u32::from_le_bytes([m, n, o, p]),
@@ -81,7 +81,7 @@ impl Header {
         put(0, &self.at.to_le_bytes());
         put(8, &self.epoch.to_le_bytes());
         put(12, &self.version.to_le_bytes());
-        put(PLACE_BYTES, &facts::to_bytes(self.facts.as_ref()));
+        put(FACTS_START, &facts::to_bytes(self.facts.as_ref()));
         bytes
     }
 
@@ -104,8 +104,8 @@ impl Header {
 
     /// Reads a header. `None`: its bytes are invalid.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
-        let facts = facts::of_bytes(&facts::field(bytes, PLACE_BYTES)?)?;
-        let Place { at, epoch, version, .. } = Place::of(bytes);
+        let facts = facts::of_bytes(&facts::field(bytes, FACTS_START)?)?;
+        let BlockHeader { at, epoch, version, .. } = BlockHeader::of(bytes);
         Some(Header { at, epoch, version, facts })
     }
 }
@@ -149,15 +149,15 @@ mod tests {
                     let block = Descriptor { class: Class(7), wire_and_flags: 8 << 24 | 9, ..Descriptor::default() };
                     Header::set_block(&mut bytes, 5, &block, Some(1));
                     assert_eq!(Header::from_bytes(&bytes), Some(Header { at: 5, ..header }));
-                    let place = Place::of(&bytes);
-                    assert_eq!((place.class, place.wire_and_flags), (block.class, block.wire_and_flags));
-                    assert_eq!((place.link_type, place.is_mark), (Some(1), false));
+                    let fields = BlockHeader::of(&bytes);
+                    assert_eq!((fields.class, fields.wire_and_flags), (block.class, block.wire_and_flags));
+                    assert_eq!((fields.link_type, fields.is_mark), (Some(1), false));
                 }
             }
         }
         let nothing = Header { at: 1, epoch: 0, version: 0, facts: None };
         assert_eq!(Header::from_bytes(&nothing.to_bytes()), Some(nothing.clone()));
-        let mark = Place::of(&Header::mark(7));
+        let mark = BlockHeader::of(&Header::mark(7));
         assert_eq!((mark.at, mark.is_mark, mark.link_type), (7, true, None));
     }
 

@@ -7,7 +7,7 @@ use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
 use engine::{Edges, Report, Watch};
-use filter::ring_header::{HEADER_BYTES, Place};
+use filter::ring_header::{BlockHeader, HEADER_BYTES};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -53,12 +53,12 @@ pub fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
     while let Ok(seen) = reader.reader().peek() {
         let bytes = reader.reader().bytes(&seen).copy_to_vec();
         reader.reader().take(&seen).unwrap();
-        let place = Place::of(bytes.first_chunk().unwrap());
-        last = place.at;
-        if place.is_mark {
+        let header = BlockHeader::of(bytes.first_chunk().unwrap());
+        last = header.at;
+        if header.is_mark {
             continue;
         }
-        found.push((place.at, seen.block.class.0, String::from_utf8_lossy(&bytes[HEADER_BYTES..]).into_owned()));
+        found.push((header.at, seen.block.class.0, String::from_utf8_lossy(&bytes[HEADER_BYTES..]).into_owned()));
     }
     (found, last)
 }

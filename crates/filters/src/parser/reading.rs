@@ -11,7 +11,7 @@ use buffer::ring::RingKind;
 use buffer::{Interface, SegmentId, ViewId};
 use filter::Moment;
 use filter::prelude::*;
-use filter::ring_header::{HEADER_BYTES, Place};
+use filter::ring_header::{BlockHeader, HEADER_BYTES};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -197,7 +197,7 @@ impl Reading {
                 let mut header = [0; HEADER_BYTES];
                 bytes.copy_to(&mut header);
                 let payload = bytes.part(HEADER_BYTES, len);
-                let Place { class, wire_and_flags, link_type, is_mark, .. } = Place::of(&header);
+                let BlockHeader { class, wire_and_flags, link_type, is_mark, .. } = BlockHeader::of(&header);
                 if is_mark {
                     let mark = Descriptor { time: about.time, ..Descriptor::default() };
                     return Some((mark, header));
@@ -208,7 +208,7 @@ impl Reading {
                 Some((copy, header))
             },
             |taking, taken| match taken {
-                Some((mark, header)) if Place::of(&header).is_mark => *taking.marked = Some(mark.time),
+                Some((mark, header)) if BlockHeader::of(&header).is_mark => *taking.marked = Some(mark.time),
                 Some((copy, header)) => taking.damaged += u64::from(!taking.streams.take(copy, &header, taking.cx)),
                 None => taking.damaged += 1,
             },

@@ -7,7 +7,7 @@ use super::Continuity;
 use base::limits::STREAMS;
 use buffer::WIRE_MAX;
 use filter::prelude::*;
-use filter::ring_header::{HEADER_BYTES, Header, Place};
+use filter::ring_header::{BlockHeader, HEADER_BYTES, Header};
 
 /// The longest gap that is given on: more than a ring loses, and a bound on what a broken writer can cause.
 const GAP_BYTES: u64 = 1 << 36;
@@ -64,7 +64,7 @@ impl Streams {
     pub(crate) fn take(&mut self, mut block: Descriptor, header: &[u8; HEADER_BYTES], cx: &mut Context<'_>) -> bool {
         cx.counters.blocks_in += 1;
         let (number, direction) = (block.class.connection() as usize, block.class.direction());
-        let Place { at, epoch, version, .. } = Place::of(header);
+        let BlockHeader { at, epoch, version, .. } = BlockHeader::of(header);
         if self.continuity == Continuity::Frames {
             give(block, cx);
             return true;

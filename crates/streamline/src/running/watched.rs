@@ -14,7 +14,7 @@ use buffer::{Descriptor, Flags, Interface, SegmentId, ViewId};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::env::Reader;
 use filter::param::Value;
-use filter::ring_header::{HEADER_BYTES, Header, Place};
+use filter::ring_header::{BlockHeader, HEADER_BYTES, Header};
 use filter::{
     Batch, Context, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source, Status, Type,
     Types,
@@ -232,7 +232,7 @@ impl FromRing {
         let _ = reader.wait(Some(Instant::now() + GREETING));
         if let Ok(seen) = reader.peek() {
             let bytes = reader.bytes(&seen).copy_to_vec();
-            let mark = bytes.first_chunk().map(Place::of).filter(|place| place.is_mark);
+            let mark = bytes.first_chunk().map(BlockHeader::of).filter(|header| header.is_mark);
             if let (Some(mark), Ok(())) = (mark, reader.take(&seen)) {
                 self.expected = Some(mark.at);
             }
@@ -244,13 +244,13 @@ impl FromRing {
         let mut header = [0; HEADER_BYTES];
         let mut block = None;
         let len = seen.block.len as usize;
-        let place = (!seen.elsewhere && len >= HEADER_BYTES).then(|| {
+        let fields = (!seen.elsewhere && len >= HEADER_BYTES).then(|| {
             self.reader.reader().bytes(seen).part(0, HEADER_BYTES).copy_to(&mut header);
-            Place::of(&header)
+            BlockHeader::of(&header)
         });
         let about = Header::from_bytes(&header);
-        if let Some(place) = place.filter(|place| !place.is_mark && about.is_some())
-            && let Some(view) = self.landing.view(segment, place.link_type.unwrap_or(USER0), cx)
+        if let Some(fields) = fields.filter(|fields| !fields.is_mark && about.is_some())
+            && let Some(view) = self.landing.view(segment, fields.link_type.unwrap_or(USER0), cx)
         {
             let len = len - HEADER_BYTES;
             let bytes = self.reader.reader().bytes(seen).part(HEADER_BYTES, len);
@@ -260,10 +260,10 @@ impl FromRing {
         if self.reader.reader().take(seen).is_err() {
             return;
         }
-        let (Some(place), Some(about)) = (place, about) else { return };
-        let lost = self.expected.map_or(0, |expected| place.at.saturating_sub(expected));
+        let (Some(fields), Some(about)) = (fields, about) else { return };
+        let lost = self.expected.map_or(0, |expected| fields.at.saturating_sub(expected));
         self.counted.lost.fetch_add(lost, Ordering::Relaxed);
-        let expected = self.expected.unwrap_or(0).max(place.at);
+        let expected = self.expected.unwrap_or(0).max(fields.at);
         self.expected = Some(expected);
         let Some(block) = block else { return };
         self.expected = Some(expected.saturating_add(1));
@@ -273,7 +273,7 @@ impl FromRing {
         if let Some(facts) = about.facts {
             cx.streams.mirror(class, facts, about.epoch);
         }
-        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: place.wire_and_flags, class, ..block });
+        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: fields.wire_and_flags, class, ..block });
     }
 }
 
