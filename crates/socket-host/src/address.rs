@@ -11,13 +11,13 @@ const BACKLOG: i32 = 1024;
 
 /// Name and secret of a host.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct HostAddress {
     name: String,
     pub(crate) secret: [u8; SECRET],
 }
 
-impl Place {
-    /// A new place, and the socket on which its host listens.
+impl HostAddress {
+    /// A new address, and the socket on which its host listens.
     ///
     /// An abstract address belongs to the network namespace: a program that changes its root folder or its user still
     /// reaches it. Any user can connect to it; the host closes connections without the secret.
@@ -25,7 +25,7 @@ impl Place {
     /// # Errors
     ///
     /// Errors of the kernel.
-    pub fn create() -> io::Result<(Place, OwnedFd)> {
+    pub fn create() -> io::Result<(HostAddress, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let mut random = [0; SECRET + 8];
@@ -35,17 +35,17 @@ impl Place {
         let secret = secret.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
         bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         listen(&listener, BACKLOG)?;
-        Ok((Place { name, secret }, listener))
+        Ok((HostAddress { name, secret }, listener))
     }
 
-    /// The value of [`VARIABLE`](socket_calls::VARIABLE) for this place.
+    /// The value of [`VARIABLE`](socket_calls::VARIABLE) for this address.
     pub fn variable(&self) -> String {
         variable(&self.name, self.secret)
     }
 
-    /// The place in a variable's value.
-    pub fn of_variable(value: &str) -> Option<Place> {
+    /// The address in a variable's value.
+    pub fn of_variable(value: &str) -> Option<HostAddress> {
         let (name, secret) = read_variable(value.as_bytes())?;
-        Some(Place { name: String::from_utf8(name.to_vec()).ok()?, secret })
+        Some(HostAddress { name: String::from_utf8(name.to_vec()).ok()?, secret })
     }
 }

@@ -2,7 +2,7 @@
 //! each interface, and those of the kernel on the host's loopback; any other socket has one.
 
 use crate::families::{Own, at_one_port};
-use crate::interfaces::{Interfaces, Place};
+use crate::interfaces::{Endpoint, Interfaces};
 use crate::settings::Settings;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -48,14 +48,14 @@ pub(crate) fn open(
     own: Own,
     settings: &Settings,
 ) -> io::Result<Vec<Door>> {
-    let places = interfaces.places(own);
-    let mut addresses: Vec<SocketAddr> = places.iter().map(|place| place.address).collect();
+    let endpoints = interfaces.endpoints(own);
+    let mut addresses: Vec<SocketAddr> = endpoints.iter().map(|endpoint| endpoint.address).collect();
     // A program that asked for one interface gets that one, as with SO_BINDTODEVICE.
     if own.is_any() && options.device.is_none() {
         addresses.extend(loopback(own));
     }
-    let mut door = |address: SocketAddr| match places.iter().find(|place| place.address.ip() == address.ip()) {
-        Some(place) => flow(options, place, address.port(), settings).map(Some),
+    let mut door = |address: SocketAddr| match endpoints.iter().find(|endpoint| endpoint.address.ip() == address.ip()) {
+        Some(endpoint) => flow(options, endpoint, address.port(), settings).map(Some),
         None => match kernel(own, address, options.backlog) {
             Ok(door) => Ok(Some(door)),
             Err(errno) if NO_LOOPBACK.contains(&errno) => Ok(None),
@@ -66,7 +66,7 @@ pub(crate) fn open(
     Ok(at_one_port(&addresses, &mut door, &local)?.into_iter().flatten().collect())
 }
 
-/// Opens doors at the places that a socket on all addresses has none at yet. A place whose port is taken gets none.
+/// Opens doors at the endpoints that a socket on all addresses has none at yet. An endpoint whose port is taken gets none.
 pub(crate) fn join(
     options: &Options,
     interfaces: &mut Interfaces,
@@ -74,16 +74,16 @@ pub(crate) fn join(
     settings: &Settings,
     doors: &[(u64, Door)],
 ) -> Vec<Door> {
-    let is_missing = |place: &Place| !doors.iter().any(|(_, door)| door.is_at(place));
-    let missing = interfaces.places(own).into_iter().filter(is_missing);
-    missing.filter_map(|place| flow(options, &place, own.address.port(), settings).ok()).collect()
+    let is_missing = |endpoint: &Endpoint| !doors.iter().any(|(_, door)| door.is_at(endpoint));
+    let missing = interfaces.endpoints(own).into_iter().filter(is_missing);
+    missing.filter_map(|endpoint| flow(options, &endpoint, own.address.port(), settings).ok()).collect()
 }
 
-fn flow(options: &Options, place: &Place, port: u16, settings: &Settings) -> io::Result<Door> {
-    let device = place.device.clone();
-    let marks = settings.marks(place.address.is_ipv4());
+fn flow(options: &Options, endpoint: &Endpoint, port: u16, settings: &Settings) -> io::Result<Door> {
+    let device = endpoint.device.clone();
+    let marks = settings.marks(endpoint.address.is_ipv4());
     let options = Options { device: Some(device.clone()), marks, ..options.clone() };
-    let listener = TcpListener::bind_with(&options, SocketAddr::new(place.address.ip(), port))?;
+    let listener = TcpListener::bind_with(&options, SocketAddr::new(endpoint.address.ip(), port))?;
     listener.set_nonblocking(true)?;
     Ok(Door::Flow { device, listener })
 }
@@ -130,8 +130,9 @@ impl Door {
         }
     }
 
-    fn is_at(&self, place: &Place) -> bool {
-        matches!(self, Door::Flow { device, .. } if *device == place.device) && self.local().ip() == place.address.ip()
+    fn is_at(&self, endpoint: &Endpoint) -> bool {
+        matches!(self, Door::Flow { device, .. } if *device == endpoint.device)
+            && self.local().ip() == endpoint.address.ip()
     }
 
     /// The next connection.

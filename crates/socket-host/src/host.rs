@@ -1,12 +1,12 @@
 //! The host: answers questions, and gives each socket its turn.
 
+use crate::address::HostAddress;
 use crate::asks::{Asker, Desk, send};
 use crate::datagrams::{self, LONGEST, Packets};
 use crate::doors::{self, Came, Door};
 use crate::ends::{drain, fill, has_hung_up, pair};
 use crate::families::{Own, any, plain};
 use crate::interfaces::Interfaces;
-use crate::place::Place;
 use crate::policy::{Policy, Protocol};
 use crate::poll::Poll;
 use crate::proxy::{Proxy, Pumped};
@@ -113,13 +113,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host at a place, for the process of this handle (pidfd). The policy selects the sockets that become flows.
+    /// A host at an address, for the process of this handle (pidfd). The policy selects the sockets that become flows.
     ///
     /// # Errors
     ///
     /// Errors of the kernel and of the daemon.
     pub fn new(
-        place: &Place,
+        address: &HostAddress,
         listener: OwnedFd,
         program: OwnedFd,
         options: Options,
@@ -129,7 +129,7 @@ impl Host {
         let files = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
         let poll = Poll::new()?;
-        let desk = Desk::new(listener, place.secret);
+        let desk = Desk::new(listener, address.secret);
         poll.add(desk.fd(), DESK)?;
         poll.add(program.as_fd(), PROGRAM)?;
         Ok(Host {

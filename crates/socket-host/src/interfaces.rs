@@ -90,16 +90,16 @@ impl Interfaces {
     /// ones of IPv6: a program cannot name their interface.
     ///
     /// A device that the host keeps leaves IPv6 to the host, so a socket for both families is not there.
-    pub(crate) fn places(&mut self, own: Own) -> Vec<Place> {
+    pub(crate) fn endpoints(&mut self, own: Own) -> Vec<Endpoint> {
         let port = own.address.port();
         let is_own = |interface: &&InterfaceState| !interface.is_shared || !own.reaches_both();
-        let places = self.all().iter().filter(is_own).flat_map(|interface| {
+        let endpoints = self.all().iter().filter(is_own).flat_map(|interface| {
             let addresses = interface.addresses.iter().map(|(address, _)| *address);
             addresses
                 .filter(|address| own.covers(*address) && !is_of_link(*address))
-                .map(|address| Place { device: interface.device.clone(), address: SocketAddr::new(address, port) })
+                .map(|address| Endpoint { device: interface.device.clone(), address: SocketAddr::new(address, port) })
         });
-        places.collect()
+        endpoints.collect()
     }
 
     fn all(&mut self) -> &[InterfaceState] {
@@ -133,7 +133,7 @@ impl Interfaces {
 
 /// The address of an interface, at which a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     pub(crate) device: String,
     pub(crate) address: SocketAddr,
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`Host`] — one loop for all sockets. Start reading `host.rs`
-//! - `asks.rs` — questions and answers; `place.rs` — how programs find the host; `ends.rs` — pairs of unix sockets
+//! - `asks.rs` — questions and answers; `address.rs` — how programs find the host; `ends.rs` — pairs of unix sockets
 //! - `interfaces.rs` — the addresses for flows; `families.rs` — IPv4 and IPv6 in one socket
 //! - `policy.rs` — selects the sockets that become flows; `doors.rs` — where connections come in; `poll.rs` — the
 //!   host's sleep
@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod asks;
 mod datagrams;
 mod doors;
@@ -25,14 +26,13 @@ mod ends;
 mod families;
 mod host;
 mod interfaces;
-mod place;
 mod policy;
 mod poll;
 mod proxy;
 mod remains;
 mod settings;
 
+pub use address::HostAddress;
 pub use host::Host;
-pub use place::Place;
 pub use policy::Policy;
 pub use socket_calls::VARIABLE;

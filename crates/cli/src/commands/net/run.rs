@@ -13,7 +13,7 @@ use flow::InterfaceState;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket::net::Options;
 use socket::{Connection, NoEnv, SocketError, UdpOptions, UdpSocket};
-use socket_host::{Host, Place, Policy};
+use socket_host::{Host, HostAddress, Policy};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -162,12 +162,12 @@ fn read_policy(file: Option<&Path>) -> Result<Policy, CommandError> {
 /// Starts the host. Returns the variable's value, by which programs find the host.
 fn start_host(args: &Args) -> Result<String, CommandError> {
     let system = |error| CommandError::Failed(format!("the host of the sockets cannot be started: {error}"));
-    let (place, listener) = Place::create().map_err(system)?;
+    let (address, listener) = HostAddress::create().map_err(system)?;
     let this = std::env::current_exe().map_err(system)?;
     let mut host = Command::new(this);
     host.arg("socket-host").arg(std::path::absolute(args.daemon.path()).map_err(system)?);
     host.arg(std::process::id().to_string());
-    host.env(socket_host::VARIABLE, place.variable());
+    host.env(socket_host::VARIABLE, address.variable());
     if let Some(address) = args.addr {
         host.arg("--addr").arg(address.to_string());
     }
@@ -184,7 +184,7 @@ fn start_host(args: &Args) -> Result<String, CommandError> {
     // This child starts the host and exits. So the program, which may wait for all its children, has no child of ours.
     let started = host.status().map_err(system)?;
     match started.success() {
-        true => Ok(place.variable()),
+        true => Ok(address.variable()),
         false => Err(CommandError::ToldFailed),
     }
 }
@@ -225,8 +225,8 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
         return Ok(());
     }
     let variable = std::env::var(socket_host::VARIABLE).unwrap_or_default();
-    let place = Place::of_variable(&variable);
-    let place = place.ok_or_else(|| CommandError::Wrong("`streamline net run` starts this".into()))?;
+    let address = HostAddress::of_variable(&variable);
+    let address = address.ok_or_else(|| CommandError::Wrong("`streamline net run` starts this".into()))?;
     let program = Pid::from_raw(args.program).ok_or_else(|| CommandError::Wrong("no such program".into()))?;
     let program = pidfd_open(program, PidfdFlags::empty()).map_err(|error| system(error.into()))?;
     let listener = std::io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
@@ -240,7 +240,7 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
         ..Options::default()
     };
     let policy = read_policy(args.policy.as_deref())?;
-    let mut host = Host::new(&place, listener, program, options, policy).map_err(system)?;
+    let mut host = Host::new(&address, listener, program, options, policy).map_err(system)?;
     // A reader of the program's output waits until all writers have closed it. So the host closes its standard error.
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(system)?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| system(error.into()))?;
