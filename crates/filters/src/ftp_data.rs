@@ -93,7 +93,7 @@ struct Control {
     client: Option<u8>,
     is_confirmed: bool,
     /// The address that the next transfer uses.
-    place: Option<Key>,
+    key: Option<Key>,
 }
 
 impl Filter for FtpData {
@@ -194,20 +194,20 @@ impl FtpData {
     fn command(&mut self, control: &mut Control, line: &[u8], outlet: &mut Outlet<'_>) -> bool {
         let Some(command) = ftp::command(line) else { return control.is_confirmed };
         control.is_confirmed |= command.may_be_first();
-        let place = if command.is("PORT") {
-            ftp::place(command.argument)
+        let endpoint = if command.is("PORT") {
+            ftp::endpoint(command.argument)
         } else if command.is("EPRT") {
-            ftp::extended_place(command.argument)
+            ftp::extended_endpoint(command.argument)
         } else {
             None
         };
-        if let Some(place) = place
-            && let Some(address) = place.address
+        if let Some(endpoint) = endpoint
+            && let Some(address) = endpoint.address
         {
-            self.expect(control, (address, place.port), outlet);
+            self.expect(control, (address, endpoint.port), outlet);
         }
         if command.transfers()
-            && let Some(key) = control.place.take()
+            && let Some(key) = control.key.take()
             && let Some(kept) = self.expected.get_mut(&key)
             && !self.carried.keep(kept, line)
         {
@@ -218,23 +218,23 @@ impl FtpData {
 
     fn reply(&mut self, control: &mut Control, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let line = reply::line(line);
-        let place = match line.code {
-            Some(227) => ftp::place(line.text),
-            Some(229) => ftp::extended_place(line.text),
+        let endpoint = match line.code {
+            Some(227) => ftp::endpoint(line.text),
+            Some(229) => ftp::extended_endpoint(line.text),
             Some(_) => None,
             None => return control.is_confirmed,
         };
-        if let Some(place) = place
+        if let Some(endpoint) = endpoint
             && let Some(facts) = outlet.facts(block.class)
         {
-            self.expect(control, (facts.directed(block.class).source, place.port), outlet);
+            self.expect(control, (facts.directed(block.class).source, endpoint.port), outlet);
         }
         true
     }
 
     /// Expects a data connection to `key`.
     fn expect(&mut self, control: &mut Control, key: Key, outlet: &mut Outlet<'_>) {
-        control.place = Some(key);
+        control.key = Some(key);
         match self.expected.insert(key, Vec::new()) {
             Some(mut before) => self.carried.clear(&mut before),
             None => self.order.push_back(key),

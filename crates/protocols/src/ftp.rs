@@ -86,15 +86,15 @@ pub fn command(line: &[u8]) -> Option<Command<'_>> {
 
 /// The port, and perhaps the address, that a data connection goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Endpoint {
     /// `None`: the address of the control connection.
     pub address: Option<IpAddr>,
     /// The port.
     pub port: u16,
 }
 
-/// The place in the argument of PORT or the text of a reply 227: `h1,h2,h3,h4,p1,p2`, perhaps in parentheses.
-pub fn place(text: &[u8]) -> Option<Place> {
+/// The endpoint in the argument of PORT or the text of a reply 227: `h1,h2,h3,h4,p1,p2`, perhaps in parentheses.
+pub fn endpoint(text: &[u8]) -> Option<Endpoint> {
     let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
     let text = text.get(start..)?;
     let from = text.iter().position(u8::is_ascii_digit)?;
@@ -105,18 +105,18 @@ pub fn place(text: &[u8]) -> Option<Place> {
     let mut next = || numbers.next().flatten();
     let address = Ipv4Addr::new(next()?, next()?, next()?, next()?);
     let port = u16::from_be_bytes([next()?, next()?]);
-    Some(Place { address: Some(address.into()), port })
+    Some(Endpoint { address: Some(address.into()), port })
 }
 
-/// The place in the argument of EPRT (`|1|192.0.2.1|2000|`) or the text of a reply 229 (`(
+/// The endpoint in the argument of EPRT (`|1|192.0.2.1|2000|`) or the text of a reply 229 (`(
 /// |2000|)`).
-pub fn extended_place(text: &[u8]) -> Option<Place> {
+pub fn extended_endpoint(text: &[u8]) -> Option<Endpoint> {
     let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
     let (separator, rest) = text.get(start..)?.split_first()?;
     let mut fields = rest.split(|byte| byte == separator).map(|field| std::str::from_utf8(field).unwrap_or_default());
     let (_family, address, port) = (fields.next()?, fields.next()?, fields.next()?);
     let address = if address.is_empty() { None } else { Some(address.parse().ok()?) };
-    Some(Place { address, port: port.parse().ok()? })
+    Some(Endpoint { address, port: port.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -139,18 +139,18 @@ mod tests {
 
     #[test]
     fn places() {
-        let at = |address: Option<[u8; 4]>, port: u16| Some(Place { address: address.map(IpAddr::from), port });
-        let check = |text: &[u8], expected: Option<Place>| assert_eq!(place(text), expected, "{text:?}");
+        let at = |address: Option<[u8; 4]>, port: u16| Some(Endpoint { address: address.map(IpAddr::from), port });
+        let check = |text: &[u8], expected: Option<Endpoint>| assert_eq!(endpoint(text), expected, "{text:?}");
         check(b"192,0,2,1,7,208", at(Some([192, 0, 2, 1]), 2000));
         check(b"Entering Passive Mode (192,0,2,1,7,208).", at(Some([192, 0, 2, 1]), 2000));
         check(b"= 192,0,2,1,7,208", at(Some([192, 0, 2, 1]), 2000));
         check(b"192,0,2,1,7,256", None);
         check(b"192,0,2,1,7", None);
         check(b"(", None);
-        let check = |text: &[u8], expected: Option<Place>| assert_eq!(extended_place(text), expected, "{text:?}");
+        let check = |text: &[u8], expected: Option<Endpoint>| assert_eq!(extended_endpoint(text), expected, "{text:?}");
         check(b"Entering Extended Passive Mode (|||2000|)", at(None, 2000));
         check(b"|1|192.0.2.1|2000|", at(Some([192, 0, 2, 1]), 2000));
-        check(b"|2|2001:db8::1|80|", Some(Place { address: Some("2001:db8::1".parse().unwrap()), port: 80 }));
+        check(b"|2|2001:db8::1|80|", Some(Endpoint { address: Some("2001:db8::1".parse().unwrap()), port: 80 }));
         check(b"|1|x|2000|", None);
         check(b"(", None);
     }
@@ -158,7 +158,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_line(line in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (place(&line), extended_place(&line));
+            let _ = (endpoint(&line), extended_endpoint(&line));
             prop_assert!(command(&line).is_none_or(|command| command.argument.len() < line.len()));
         }
     }

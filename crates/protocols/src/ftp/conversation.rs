@@ -1,7 +1,7 @@
 //! Both sides of a control connection of FTP. An exchange is a command and its reply, in the order of the commands; a reply
 //! that nothing asked for, as the greeting, is an exchange of its own.
 
-use super::{Fact, Place, command, extended_place, place};
+use super::{Endpoint, Fact, command, endpoint, extended_endpoint};
 use crate::app::App;
 use crate::carry::Carried;
 use crate::conversation::{self, Ear, Fed, How, Id, Over, Protocol, Run, Side, Talk};
@@ -170,12 +170,12 @@ impl Conversation {
             ear.odd(id, "ftp.too_many_transactions");
         }
         let is = |verb: &str| name.eq_ignore_ascii_case(verb.as_bytes());
-        let place = match () {
-            () if is("PORT") => place(argument),
-            () if is("EPRT") => extended_place(argument),
+        let endpoint = match () {
+            () if is("PORT") => endpoint(argument),
+            () if is("EPRT") => extended_endpoint(argument),
             () => None,
         };
-        if let Some(Place { address, port }) = place {
+        if let Some(Endpoint { address, port }) = endpoint {
             ear.number(id, Fact::DynamicPort, port.into());
             ear.fact(id, Fact::Mode, b"active");
             // The client names another host for the data (RFC 2577, 2).
@@ -212,13 +212,13 @@ impl Conversation {
         if line.len() >= TEXT_LINE_BYTES {
             ear.odd(id, "ftp.response_command_too_long");
         }
-        let place = match said.code.or(self.open) {
-            Some(227) => place(said.text),
-            Some(229) => extended_place(said.text),
+        let endpoint = match said.code.or(self.open) {
+            Some(227) => endpoint(said.text),
+            Some(229) => extended_endpoint(said.text),
             _ => None,
         };
-        if let Some(place) = place {
-            ear.number(id, Fact::DynamicPort, place.port.into());
+        if let Some(endpoint) = endpoint {
+            ear.number(id, Fact::DynamicPort, endpoint.port.into());
             ear.fact(id, Fact::Mode, b"passive");
         }
         let ends = |code: u16| said.is_last && self.open.is_none_or(|open| open == code || self.has_gap);

@@ -67,7 +67,7 @@ pub struct Conversation {
     /// Memory charged for `asked`.
     asked_bytes: usize,
     /// Where the last call stopped, if before the end of its bytes.
-    stopped: Option<Place>,
+    stopped: Option<Cursor>,
     /// What the connection turns into; `None`: its first bytes show it.
     turns_into: Option<App>,
 }
@@ -75,7 +75,8 @@ pub struct Conversation {
 const _: () = assert!(size_of::<Conversation>() <= 512, "there may be a million of them");
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+/// Where reading an input is, and what was found in it so far.
+struct Cursor {
     offset: usize,
     /// What is known around the bytes was read.
     begun: bool,
@@ -122,13 +123,13 @@ const NO_MESSAGE: Id = Id { exchange: 0, side: Side::Client };
 impl Conversation {
     /// Reads bytes of a side. After [`Fed::Full`] the caller calls again with the same input.
     pub fn feed(&mut self, side: Side, input: &Input<'_>, shared: &mut Shared, ear: &mut impl Ear<Fact>) -> Fed {
-        let (side, mut place) = (side.index(), self.stopped.take().unwrap_or_default());
+        let (side, mut cursor) = (side.index(), self.stopped.take().unwrap_or_default());
         let talk = &mut Talk::new(input, shared, ear);
-        if talk.is_full() || !self.read(side, input, &mut place, talk) {
-            self.stopped = Some(place);
-            return Fed::Full { used: place.offset };
+        if talk.is_full() || !self.read(side, input, &mut cursor, talk) {
+            self.stopped = Some(cursor);
+            return Fed::Full { used: cursor.offset };
         }
-        self.ends(side, input, &place, talk)
+        self.ends(side, input, &cursor, talk)
     }
 
     /// A side ends with the connection, at this time.
@@ -139,14 +140,20 @@ impl Conversation {
     }
 
     /// Reads the bytes; `false` if part of it is left.
-    fn read(&mut self, side: usize, input: &Input<'_>, place: &mut Place, exit: &mut Talk<'_, impl Ear<Fact>>) -> bool {
-        if !place.begun {
-            place.begun = true;
-            self.begin_input(side, input, place, exit);
+    fn read(
+        &mut self,
+        side: usize,
+        input: &Input<'_>,
+        cursor: &mut Cursor,
+        exit: &mut Talk<'_, impl Ear<Fact>>,
+    ) -> bool {
+        if !cursor.begun {
+            cursor.begun = true;
+            self.begin_input(side, input, cursor, exit);
         }
         let bytes = input.bytes;
         loop {
-            let offset = place.offset;
+            let offset = cursor.offset;
             if let Phase::Body(body) = &mut self.sides[side].phase
                 && body.end != End::Open
                 && !body.is_pending()
@@ -162,27 +169,27 @@ impl Conversation {
                     if body.is_pending() || offset >= bytes.len() && !exit.more_follows && body.has_gathered() =>
                 {
                     body.fetch(exit.shared, exit.ear);
-                    place.cut = place.cut.or(body.cut());
+                    cursor.cut = cursor.cut.or(body.cut());
                 }
                 Phase::Body(body) if !body.in_doubt && !this.head.is_empty() => self.give_held(side, exit),
                 _ if offset >= bytes.len() => break,
                 Phase::Body(body) if body.in_doubt => {
-                    place.offset += self.begin_doubtful_body(side, &bytes[offset..], exit);
-                    place.used = true;
+                    cursor.offset += self.begin_doubtful_body(side, &bytes[offset..], exit);
+                    cursor.used = true;
                 }
-                Phase::Fresh => place.offset += self.begin(side, &bytes[offset..]),
+                Phase::Fresh => cursor.offset += self.begin(side, &bytes[offset..]),
                 Phase::Socks(socks) => match socks.read(&bytes[offset..]) {
-                    Read::More => place.offset = bytes.len(),
+                    Read::More => cursor.offset = bytes.len(),
                     Read::Done(used) => {
-                        place.offset += used;
+                        cursor.offset += used;
                         this.phase = Phase::Start;
                     }
                     Read::No => this.gone(exit.shared),
                 },
                 Phase::Proxy(proxy) => match proxy.read(&bytes[offset..]) {
-                    Read::More => place.offset = bytes.len(),
+                    Read::More => cursor.offset = bytes.len(),
                     Read::Done(used) => {
-                        place.offset += used;
+                        cursor.offset += used;
                         this.phase = Phase::Fresh;
                     }
                     Read::No => this.gone(exit.shared),
@@ -190,17 +197,17 @@ impl Conversation {
                 Phase::Body(body) => {
                     let end = if body.first_line { memchr(b'\n', &bytes[offset..]) } else { None };
                     let most = end.map_or(bytes.len(), |end| offset + end + 1);
-                    place.offset = body.take(
+                    cursor.offset = body.take(
                         Source { bytes: &bytes[..most], kept: None, more_follows: exit.more_follows },
                         offset,
                         exit.shared,
                         exit.ear,
                     );
-                    if end.is_some() && place.offset == most {
+                    if end.is_some() && cursor.offset == most {
                         (body.first_line, body.in_doubt) = (false, true);
                     }
-                    place.used = true;
-                    place.cut = place.cut.or(body.cut());
+                    cursor.used = true;
+                    cursor.cut = cursor.cut.or(body.cut());
                 }
                 Phase::Skip => {
                     let end = memchr(b'\n', &bytes[offset..]);
@@ -208,21 +215,27 @@ impl Conversation {
                     if end.is_some() {
                         this.phase = Phase::Start;
                     }
-                    place.offset += len;
+                    cursor.offset += len;
                     this.seek(len, exit.shared, exit.ear);
                 }
                 Phase::Start => {
                     let before = self.sides[side].confirmed;
-                    place.offset += self.start(side, &bytes[offset..], exit);
+                    cursor.offset += self.start(side, &bytes[offset..], exit);
                     let this = &self.sides[side];
-                    place.used |= !this.head.is_empty() || this.confirmed && (!before || place.offset > offset);
+                    cursor.used |= !this.head.is_empty() || this.confirmed && (!before || cursor.offset > offset);
                 }
             }
         }
         true
     }
 
-    fn begin_input(&mut self, side: usize, input: &Input<'_>, place: &mut Place, exit: &mut Talk<'_, impl Ear<Fact>>) {
+    fn begin_input(
+        &mut self,
+        side: usize,
+        input: &Input<'_>,
+        cursor: &mut Cursor,
+        exit: &mut Talk<'_, impl Ear<Fact>>,
+    ) {
         if input.is_first && self.sides[side].begun {
             self.stream_ends(side, false, exit);
             self.sides[side] = Half::default();
@@ -233,9 +246,9 @@ impl Conversation {
             (this.lost, this.phase) = (true, Phase::Start);
         }
         this.begun = true;
-        place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
+        cursor.unwanted = matches!(self.sides[side].phase, Phase::Gone);
         if input.gap > 0 {
-            place.used |= self.miss(side, input.gap, exit);
+            cursor.used |= self.miss(side, input.gap, exit);
         }
         if self.sides[side].lost {
             self.seek_anew(side, input.bytes, exit);
@@ -257,14 +270,14 @@ impl Conversation {
     }
 
     /// Says whose the bytes were.
-    fn ends(&mut self, side: usize, input: &Input<'_>, place: &Place, exit: &mut Talk<'_, impl Ear<Fact>>) -> Fed {
+    fn ends(&mut self, side: usize, input: &Input<'_>, cursor: &Cursor, exit: &mut Talk<'_, impl Ear<Fact>>) -> Fed {
         let this = &self.sides[side];
         let is_gone = matches!(this.phase, Phase::Gone);
-        let fed = match place.cut {
-            _ if is_gone && this.tunnel => Fed::HandsOn { used: place.offset, to: self.turns_into },
-            _ if place.unwanted || is_gone && !place.used => Fed::NotMine,
+        let fed = match cursor.cut {
+            _ if is_gone && this.tunnel => Fed::HandsOn { used: cursor.offset, to: self.turns_into },
+            _ if cursor.unwanted || is_gone && !cursor.used => Fed::NotMine,
             Some(why) => Fed::LeftOut { why },
-            None if input.bytes.is_empty() || place.used => Fed::Mine,
+            None if input.bytes.is_empty() || cursor.used => Fed::Mine,
             None if this.confirmed => Fed::LeftOut { why: "no start line found" },
             None => Fed::NotMine,
         };
