@@ -20,7 +20,7 @@ use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::packet_test::{PacketTest, sctp_chunks};
 use crate::rule::{List, Rule, Scope, Target};
 use crate::set::RuleSet;
-use crate::state::{FlowState, HostBits, Place};
+use crate::state::{Context, FlowState, HostBits};
 use crate::threshold::{Counts, Effect, Kind};
 use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ pub struct Engine {
     /// Candidates whose pattern is in the current piece.
     hits: Vec<u32>,
     /// By rule in `hits`: stream offset of its last pattern.
-    places: Vec<u64>,
+    offsets: Vec<u64>,
     marks: Vec<u32>,
     mark: u32,
     scratch: [Vec<u8>; 2],
@@ -122,7 +122,7 @@ pub struct Engine {
 impl Engine {
     /// Creates an engine for a rule set.
     pub fn new(set: Arc<RuleSet>) -> Engine {
-        let (marks, places) = (vec![0; set.len()], vec![0; set.len()]);
+        let (marks, offsets) = (vec![0; set.len()], vec![0; set.len()]);
         Engine {
             set,
             set_number: 0,
@@ -133,7 +133,7 @@ impl Engine {
             told: Vec::new(),
             candidates: Vec::new(),
             hits: Vec::new(),
-            places,
+            offsets,
             marks,
             mark: 0,
             scratch: Default::default(),
@@ -148,7 +148,7 @@ impl Engine {
     /// Switches to another rule set and discards the current packet. Bits, numbers and counts stay. Flows and
     /// transactions drop state keyed by rule index when they are next shown.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
-        (self.marks, self.places, self.mark) = (vec![0; set.len()], vec![0; set.len()], 0);
+        (self.marks, self.offsets, self.mark) = (vec![0; set.len()], vec![0; set.len()], 0);
         self.found.clear();
         set.datasets.adopt(&self.set.datasets);
         self.set = set;
@@ -292,7 +292,7 @@ impl Engine {
         waiting.retain(|(rule, at)| *at >= piece.start && (*rule as usize) < set.rules.len());
         let mut hits = std::mem::take(&mut self.hits);
         hits.clear();
-        let Engine { candidates, marks, places, budget, .. } = self;
+        let Engine { candidates, marks, offsets, budget, .. } = self;
         let mut add = |rule: u32| {
             let new = marks[rule as usize] != mark;
             if new {
@@ -304,12 +304,12 @@ impl Engine {
         let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
         set.payloads.each(&piece.bytes[from..], piece.start + from as u64, budget, |rule, at| {
             let at = piece.start + (from + at) as u64;
-            let place = &mut places[rule as usize];
+            let offset = &mut offsets[rule as usize];
             if add(rule) {
                 hits.push(rule);
-                *place = at;
+                *offset = at;
             } else {
-                *place = at.max(*place);
+                *offset = at.max(*offset);
             }
         });
         for (rule, _) in &waiting {
@@ -322,7 +322,7 @@ impl Engine {
         waiting.retain(|(rule, _)| !matched(*rule));
         hits.retain(|rule| !matched(*rule) && may_match(&set.rules[*rule as usize], &packet));
         for rule in &hits {
-            self.wait(set, &mut waiting, *rule, self.places[*rule as usize]);
+            self.wait(set, &mut waiting, *rule, self.offsets[*rule as usize]);
         }
         self.hits = hits;
         flow.waiting[side] = waiting;
@@ -463,21 +463,21 @@ impl Engine {
             return;
         }
         let addresses = packet.flow.map(|flow| (flow.source, flow.target));
-        let mut place = Place { flow, hosts: &mut self.hosts, addresses, now: packet.time };
-        if !rule.tests.iter().all(|test| place.holds(test)) {
+        let mut context = Context { flow, hosts: &mut self.hosts, addresses, now: packet.time };
+        if !rule.tests.iter().all(|test| context.holds(test)) {
             return;
         }
         // Before the counts: a value counts once.
         self.changes.drain(..).for_each(|change| change.apply());
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
-            let (addresses, flow) = (packet.flow.as_ref(), place.flow.as_deref_mut());
+            let (addresses, flow) = (packet.flow.as_ref(), context.flow.as_deref_mut());
             self.counts.count(threshold, rule.key(), addresses, flow, packet.time) == Effect::Alert
         });
         if !passes {
             return;
         }
-        rule.changes.iter().for_each(|change| place.change(change));
-        if let Some(flow) = place.flow {
+        rule.changes.iter().for_each(|change| context.change(change));
+        if let Some(flow) = context.flow {
             if alone && flow.app_matched.len() < RULES_WAITING {
                 flow.app_matched.push(at);
             }

@@ -68,7 +68,8 @@ pub struct Packet<'a> {
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+/// Where the bytes of a buffer are stored.
+enum Stored {
     Among(Range<usize>),
     Body(usize),
 }
@@ -93,7 +94,7 @@ pub struct Transaction {
     pub id: u64,
     bytes: Vec<u8>,
     bodies: Vec<Body>,
-    buffers: Vec<(Buffer, bool, Place)>,
+    buffers: Vec<(Buffer, bool, Stored)>,
     /// By side: other readings of its body. They belong to its first file.
     readings: [Vec<Body>; 2],
     numbers: Vec<(Number, bool, u64)>,
@@ -194,10 +195,10 @@ impl Transaction {
         let mut old = std::mem::take(bodies);
         let mut moved = vec![None; old.len()];
         let mut used = 0;
-        for (.., place) in buffers.iter_mut() {
-            match place {
-                Place::Among(range) => used += range.len(),
-                Place::Body(body) => {
+        for (.., stored) in buffers.iter_mut() {
+            match stored {
+                Stored::Among(range) => used += range.len(),
+                Stored::Body(body) => {
                     *body = *moved[*body].get_or_insert_with(|| {
                         bodies.push(std::mem::take(&mut old[*body]));
                         bodies.len() - 1
@@ -209,8 +210,8 @@ impl Transaction {
             return;
         }
         let old = std::mem::replace(bytes, Vec::with_capacity(used));
-        for (.., place) in buffers {
-            if let Place::Among(range) = place {
+        for (.., stored) in buffers {
+            if let Stored::Among(range) = stored {
                 let from = bytes.len();
                 bytes.extend_from_slice(&old[range.clone()]);
                 *range = from..bytes.len();
@@ -222,24 +223,24 @@ impl Transaction {
     pub fn put_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.buffers.push((buffer, to_server, Place::Among(from..self.bytes.len())));
+        self.buffers.push((buffer, to_server, Stored::Among(from..self.bytes.len())));
     }
 
     /// Copies bytes to the end of the newest buffer with this name; adds the buffer if it is missing.
     pub fn append_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
-        let of_name = |entry: &(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
+        let of_name = |entry: &(Buffer, bool, Stored)| entry.0 == buffer && entry.1 == to_server;
         let at = self.buffers.iter().rposition(of_name).unwrap_or_else(|| {
-            self.buffers.push((buffer, to_server, Place::Among(0..0)));
+            self.buffers.push((buffer, to_server, Stored::Among(0..0)));
             self.buffers.len() - 1
         });
         let body = match &self.buffers[at].2 {
-            Place::Body(body) => *body,
-            Place::Among(range) => {
+            Stored::Body(body) => *body,
+            Stored::Among(range) => {
                 self.bodies.push(Body { bytes: self.bytes[range.clone()].to_vec(), seen: 0 });
                 self.bodies.len() - 1
             }
         };
-        self.buffers[at].2 = Place::Body(body);
+        self.buffers[at].2 = Stored::Body(body);
         self.bodies[body].bytes.extend_from_slice(bytes);
     }
 
@@ -271,10 +272,10 @@ impl Transaction {
         [of_body, Buffer::FILE_DATA].into_iter().flat_map(of)
     }
 
-    fn bytes_at(&self, place: &Place) -> &[u8] {
-        match place {
-            Place::Among(range) => &self.bytes[range.clone()],
-            Place::Body(body) => &self.bodies[*body].bytes,
+    fn bytes_at(&self, stored: &Stored) -> &[u8] {
+        match stored {
+            Stored::Among(range) => &self.bytes[range.clone()],
+            Stored::Body(body) => &self.bodies[*body].bytes,
         }
     }
 
@@ -297,8 +298,8 @@ impl Transaction {
         }
         // Move the remaining bytes together.
         let old = std::mem::take(&mut self.bytes);
-        for (_, _, place) in &mut self.buffers {
-            if let Place::Among(range) = place {
+        for (_, _, stored) in &mut self.buffers {
+            if let Stored::Among(range) = stored {
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(&old[range.clone()]);
                 *range = from..self.bytes.len();
@@ -330,7 +331,7 @@ impl Transaction {
         let wanted = self.file.filter(|_| is_file(buffer));
         // A file's name comes before its bytes; its digests and size come behind them.
         let mut number = 0;
-        let of = move |entry: &&(Buffer, bool, Place)| {
+        let of = move |entry: &&(Buffer, bool, Stored)| {
             let is_behind = !matches!(entry.0, Buffer::FILE_NAME | Buffer::FILE_DATA);
             let file = number - usize::from(is_behind && number > 0);
             number += usize::from(entry.0 == Buffer::FILE_DATA && entry.1 == to_server);
@@ -360,8 +361,8 @@ impl Transaction {
     /// Buffers of one side with new bytes. Yields name, all bytes, and how many of them rules have seen.
     pub(crate) fn grown(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8], usize)> {
         let own = self.buffers.iter().filter(move |entry| entry.1 == to_server).filter_map(|entry| match &entry.2 {
-            Place::Body(body) => Some((entry.0, &self.bodies[*body])),
-            Place::Among(_) => None,
+            Stored::Body(body) => Some((entry.0, &self.bodies[*body])),
+            Stored::Among(_) => None,
         });
         let all = own.chain(self.all_readings(to_server));
         all.filter(|(_, body)| body.seen < body.bytes.len()).map(|(name, body)| (name, &body.bytes[..], body.seen))
@@ -374,7 +375,7 @@ impl Transaction {
             body.seen = body.bytes.len();
         }
         for entry in buffers.iter().filter(|entry| entry.1 == to_server) {
-            if let Place::Body(body) = &entry.2 {
+            if let Stored::Body(body) = &entry.2 {
                 bodies[*body].seen = bodies[*body].bytes.len();
             }
         }
@@ -391,7 +392,7 @@ impl Transaction {
 
     /// Memory of the lists of buffers, numbers and events.
     fn lists_bytes(&self) -> usize {
-        self.buffers.len() * size_of::<(Buffer, bool, Place)>()
+        self.buffers.len() * size_of::<(Buffer, bool, Stored)>()
             + self.numbers.len() * size_of::<(Number, bool, u64)>()
             + self.events.len() * size_of::<(&str, bool)>()
     }

@@ -53,9 +53,9 @@ macro_rules! buffers {
             $(About { name: $name, modifier: $modifier, origin: $origin, way: Way::$way },)*
         ];
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        enum Place { $($id),* }
+        enum Index { $($id),* }
         impl Buffer {
-            $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Place::$id as u16);)*
+            $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Index::$id as u16);)*
         }
     };
 }

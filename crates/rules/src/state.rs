@@ -327,14 +327,14 @@ fn host(of: Of, source: IpAddr, target: IpAddr) -> Host {
 }
 
 /// The state that one packet's rules test and change.
-pub(crate) struct Place<'a> {
+pub(crate) struct Context<'a> {
     pub flow: Option<&'a mut FlowState>,
     pub hosts: &'a mut HostBits,
     pub addresses: Option<(IpAddr, IpAddr)>,
     pub now: u64,
 }
 
-impl Place<'_> {
+impl Context<'_> {
     fn has_bit(&self, name: u64, of: Of) -> bool {
         match (of, self.addresses) {
             (Of::Flow, _) => self.flow.as_ref().is_some_and(|flow| flow.has_bit(name)),
