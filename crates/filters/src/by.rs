@@ -156,8 +156,8 @@ struct By {
 
 impl By {
     fn add(&mut self, block: &Descriptor, cx: &mut Context<'_>) {
-        let Some((row, places)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
-        match self.groups.add(&row, places, &self.measures) {
+        let Some((row, columns)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
+        match self.groups.add(&row, columns, &self.measures) {
             (_, 0) => {}
             (0, _) => cx.drop(1, "more groups than groups="),
             // The record still counted for some of its values.

@@ -126,11 +126,11 @@ impl Filter for Fields {
             if self.of_messages && !block.has(Flags::META) {
                 continue;
             }
-            let Some((row, places)) = self.names.row(cx.rings.bytes(block)) else {
+            let Some((row, columns)) = self.names.row(cx.rings.bytes(block)) else {
                 cx.drop(1, "not a record");
                 continue;
             };
-            self.cells.set(&row, places);
+            self.cells.set(&row, columns);
             if self.line()? == Status::Finished {
                 return Ok(Status::Finished);
             }

@@ -102,24 +102,24 @@ trait Search: Send {
 /// Searches bytes that come piece by piece.
 trait Matcher: Send {
     /// The automaton's state between two pieces.
-    type Place: Copy + Send;
+    type Cursor: Copy + Send;
 
     /// The state at the beginning of a stream.
-    fn start(&self) -> Self::Place;
+    fn start(&self) -> Self::Cursor;
 
     /// The state behind missing bytes.
-    fn behind_gap(&self) -> Self::Place;
+    fn behind_gap(&self) -> Self::Cursor;
 
     /// Goes on through `bytes`. `true`: a match ends in them. `last`: the stream ends behind them. Looks at each byte once,
     /// or only at both ends of a block where a faster searcher rules out a match.
-    fn advance(&mut self, at: &mut Self::Place, bytes: &[u8], last: bool) -> bool;
+    fn advance(&mut self, at: &mut Self::Cursor, bytes: &[u8], last: bool) -> bool;
 }
 
 fn blocks(search: impl Search + 'static) -> Instance {
     Instance::filter(Blocks { search })
 }
 
-fn sessions<M: Matcher<Place: 'static> + 'static>(matcher: M, rest: bool, env: &Env) -> Instance {
+fn sessions<M: Matcher<Cursor: 'static> + 'static>(matcher: M, rest: bool, env: &Env) -> Instance {
     let streams = Streams { matcher, rest };
     if env.input.has(Type::Message) {
         Instance::session_anew(SessionKey::Class, Messages { streams, held_bytes: 0 })
@@ -155,13 +155,13 @@ struct Stream<P> {
     left_out: u64,
 }
 
-impl<M: Matcher<Place: 'static>> Streams<M> {
-    fn begin(&self) -> Stream<M::Place> {
+impl<M: Matcher<Cursor: 'static>> Streams<M> {
+    fn begin(&self) -> Stream<M::Cursor> {
         Stream { at: self.matcher.start(), passed: false, left_out: 0 }
     }
 
     /// Decides whether the next block of a stream passes.
-    fn passes(&mut self, state: &mut Stream<M::Place>, block: &mut Descriptor, cx: &mut Context<'_>) -> bool {
+    fn passes(&mut self, state: &mut Stream<M::Cursor>, block: &mut Descriptor, cx: &mut Context<'_>) -> bool {
         let found = if self.rest && state.passed {
             false
         } else {
@@ -178,8 +178,8 @@ impl<M: Matcher<Place: 'static>> Streams<M> {
     }
 }
 
-impl<M: Matcher<Place: 'static>> SessionFilter for Streams<M> {
-    type State = Stream<M::Place>;
+impl<M: Matcher<Cursor: 'static>> SessionFilter for Streams<M> {
+    type State = Stream<M::Cursor>;
 
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Self::State {
         self.begin()
@@ -262,8 +262,8 @@ impl<M> Messages<M> {
     }
 }
 
-impl<M: Matcher<Place: 'static>> SessionFilter for Messages<M> {
-    type State = Message<M::Place>;
+impl<M: Matcher<Cursor: 'static>> SessionFilter for Messages<M> {
+    type State = Message<M::Cursor>;
 
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Self::State {
         Message { stream: self.streams.begin(), head: Head::None }

@@ -21,7 +21,7 @@ mod unpack;
 
 use crate::parts::system::reason;
 use buffer::SegmentId;
-use files::{Candidate, Files, Place};
+use files::{Candidate, Files, Target};
 use filter::prelude::*;
 use input::{Input, Pipe};
 use mapped::Mapped;
@@ -189,7 +189,7 @@ fn check_any(files: &Files, names: &[String], follow: bool) -> Result<(), ParamE
     }
     let mut first = None;
     for candidate in files.left() {
-        let Place::Path(path) = &candidate.place else { return Ok(()) };
+        let Target::Path(path) = &candidate.target else { return Ok(()) };
         match open::open(path, follow) {
             Ok(_) => return Ok(()),
             Err(refusal) if candidate.named || !refusal.foreign => first = first.or(Some(refusal)),
@@ -299,9 +299,9 @@ impl Pcap {
     fn open(&self, candidate: &Candidate, grows: bool, cx: &mut Context<'_>) -> Result<(Reading, bool), Refusal> {
         let name = candidate.name();
         let unread = |error: std::io::Error| Refusal::new(format!("cannot read {name}: {}", reason(&error)));
-        let (input, grows) = match &candidate.place {
-            Place::Stdin => (Input::Pipe(Pipe::stdin().map_err(unread)?), false),
-            Place::Path(path) => match open::open(path, grows)? {
+        let (input, grows) = match &candidate.target {
+            Target::Stdin => (Input::Pipe(Pipe::stdin().map_err(unread)?), false),
+            Target::Path(path) => match open::open(path, grows)? {
                 Opened::Capture(file) if self.map => match Mapped::open(file, cx) {
                     Ok(mapped) => return Ok((Reading::Mapped(mapped), grows)),
                     // Mapping failed: too many maps, or the file system does not support it.

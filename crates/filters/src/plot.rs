@@ -5,7 +5,7 @@
 mod lines;
 
 use crate::parts::ending;
-use crate::parts::fields::{Names, Place, known};
+use crate::parts::fields::{Column, Names, known};
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
 use base::limits::SECOND_NS;
@@ -121,9 +121,9 @@ struct Plot {
 
 impl Plot {
     fn add(&mut self, block: &Descriptor, cx: &mut Context<'_>) {
-        let Some((row, places)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
-        let mut places = places.iter();
-        let mut value = || first(places.next()?.as_ref(), &row);
+        let Some((row, columns)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
+        let mut columns = columns.iter();
+        let mut value = || first(columns.next()?.as_ref(), &row);
         let x = match value() {
             Some(FieldValue::Time(time)) => {
                 self.is_time = true;
@@ -164,8 +164,8 @@ impl Plot {
     }
 }
 
-fn first<'a>(place: Option<&Place>, row: &Row<'a>) -> Option<FieldValue<'a>> {
-    place?.first(row)
+fn first<'a>(column: Option<&Column>, row: &Row<'a>) -> Option<FieldValue<'a>> {
+    column?.first(row)
 }
 
 fn number(value: FieldValue<'_>) -> Option<u64> {

@@ -54,8 +54,8 @@ struct Question {
 
 impl Question {
     fn is_true(&mut self, bytes: &[u8]) -> bool {
-        let Some((row, places)) = self.names.row(bytes) else { return false };
-        self.expression.holds(&row, places)
+        let Some((row, columns)) = self.names.row(bytes) else { return false };
+        self.expression.holds(&row, columns)
     }
 }
 

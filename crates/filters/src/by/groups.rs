@@ -2,7 +2,7 @@
 
 use super::Measure;
 use super::spread::Spread;
-use crate::parts::fields::Place;
+use crate::parts::fields::Column;
 use filter::record::FieldValue;
 use filter::{Field, Row, RowWriter};
 use std::collections::HashMap;
@@ -71,12 +71,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) {
+    fn add(&mut self, row: &Row<'_>, columns: &[Option<Column>], measures: &[Measure]) {
         self.count += 1;
         self.measured.resize_with(measures.len(), || Measured::Nothing);
-        for ((measured, place), measure) in self.measured.iter_mut().zip(places).zip(measures) {
-            let Some(place) = place else { continue };
-            place.each(row, &mut |value| {
+        for ((measured, column), measure) in self.measured.iter_mut().zip(columns).zip(measures) {
+            let Some(column) = column else { continue };
+            column.each(row, &mut |value| {
                 if let FieldValue::Number(number) | FieldValue::Time(number) = value {
                     measured.add(number, *measure);
                 }
@@ -141,10 +141,10 @@ impl Groups {
         Groups { keys, most, groups: HashMap::new(), key: Key::new() }
     }
 
-    /// Counts a record. `places` are first the fields to group by, then those to measure. Returns how many groups counted
+    /// Counts a record. `columns` are first the fields to group by, then those to measure. Returns how many groups counted
     /// the record, and how many more had no room.
-    pub(super) fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> (u64, u64) {
-        let (keys, measured) = places.split_at_checked(self.keys).unwrap_or((places, &[]));
+    pub(super) fn add(&mut self, row: &Row<'_>, columns: &[Option<Column>], measures: &[Measure]) -> (u64, u64) {
+        let (keys, measured) = columns.split_at_checked(self.keys).unwrap_or((columns, &[]));
         let mut key = std::mem::take(&mut self.key);
         let (mut counted, mut over) = (0, 0);
         let mut count = |key: &Key| {
@@ -162,14 +162,14 @@ impl Groups {
     }
 
     /// Counts a record in the group of this key. `false`: there is no room for another group.
-    fn count(&mut self, key: &Key, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> bool {
+    fn count(&mut self, key: &Key, row: &Row<'_>, columns: &[Option<Column>], measures: &[Measure]) -> bool {
         let is_full = self.groups.len() >= self.most;
         let group = match self.groups.get_mut(key) {
             Some(group) => group,
             None if is_full => return false,
             None => self.groups.entry(key.clone()).or_default(),
         };
-        group.add(row, places, measures);
+        group.add(row, columns, measures);
         true
     }
 
@@ -184,15 +184,15 @@ impl Groups {
 }
 
 /// Writes a record's only key into `key`. `false`: a field may have several values.
-fn only_key(row: &Row<'_>, keys: &[Option<Place>], key: &mut Key) -> bool {
+fn only_key(row: &Row<'_>, keys: &[Option<Column>], key: &mut Key) -> bool {
     key.clear();
-    keys.iter().all(|place| {
+    keys.iter().all(|column| {
         let mut value = None;
-        if let Some(place) = place {
-            if let Place::Each(..) = place {
+        if let Some(column) = column {
+            if let Column::Each(..) = column {
                 return false;
             }
-            place.each(row, &mut |found| {
+            column.each(row, &mut |found| {
                 value = Value::of(&found);
                 true
             });
@@ -203,12 +203,12 @@ fn only_key(row: &Row<'_>, keys: &[Option<Place>], key: &mut Key) -> bool {
 }
 
 /// All keys of a record: each combination of the values of its fields, up to a bound.
-fn all_keys(row: &Row<'_>, keys: &[Option<Place>]) -> Vec<Key> {
+fn all_keys(row: &Row<'_>, keys: &[Option<Column>]) -> Vec<Key> {
     let mut all = vec![Vec::with_capacity(keys.len())];
-    for place in keys {
+    for column in keys {
         let mut values = Vec::new();
-        if let Some(place) = place {
-            place.each(row, &mut |value| {
+        if let Some(column) = column {
+            column.each(row, &mut |value| {
                 values.push(Value::of(&value));
                 values.len() * all.len() < COMBINATIONS
             });

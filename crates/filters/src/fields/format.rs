@@ -1,6 +1,6 @@
 //! A record's fields as one line of text.
 
-use crate::parts::fields::Place;
+use crate::parts::fields::Column;
 use crate::parts::json_text;
 use filter::Row as Record;
 use filter::record::FieldValue;
@@ -69,15 +69,15 @@ impl Row {
         }
     }
 
-    /// Sets the cells to the fields at `places` of a record.
-    pub(super) fn set(&mut self, record: &Record<'_>, places: &[Option<Place>]) {
+    /// Sets the cells to the fields at `columns` of a record.
+    pub(super) fn set(&mut self, record: &Record<'_>, columns: &[Option<Column>]) {
         let style = self.style;
-        for (cell, place) in self.cells.iter_mut().zip(places) {
+        for (cell, column) in self.cells.iter_mut().zip(columns) {
             cell.clear();
-            let Some(place) = place else { continue };
+            let Some(column) = column else { continue };
             let mut count = 0;
-            let is_array = style == Style::Json && matches!(place, Place::Each(..));
-            place.each(record, &mut |value| {
+            let is_array = style == Style::Json && matches!(column, Column::Each(..));
+            column.each(record, &mut |value| {
                 cell.extend_from_slice(match (count, is_array) {
                     (0, true) => b"[",
                     (0, false) => b"",
@@ -245,8 +245,8 @@ mod tests {
         let mut row = Row::new(&names, &format);
         let mut writer = RowWriter::new(&SCHEMA);
         writer.text("a", text).number("b", 7);
-        let places = [Some(Place::Field(0)), Some(Place::Field(1)), Some(Place::Field(2))];
-        row.set(&Record::new(&SCHEMA, writer.row()).unwrap(), &places);
+        let columns = [Some(Column::Field(0)), Some(Column::Field(1)), Some(Column::Field(2))];
+        row.set(&Record::new(&SCHEMA, writer.row()).unwrap(), &columns);
         let mut out = Vec::new();
         let is_there = format.append(&mut out, &row);
         format.finish(&mut out);

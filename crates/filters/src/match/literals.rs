@@ -60,7 +60,7 @@ impl<S: Search> Across<S> {
 }
 
 impl<S: Search> Matcher for Across<S> {
-    type Place = StateID;
+    type Cursor = StateID;
 
     fn start(&self) -> StateID {
         self.start

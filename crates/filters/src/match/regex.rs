@@ -97,7 +97,7 @@ impl Across {
 }
 
 impl Matcher for Across {
-    type Place = StateID;
+    type Cursor = StateID;
 
     fn start(&self) -> StateID {
         self.start

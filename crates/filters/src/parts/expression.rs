@@ -16,7 +16,7 @@
 mod read;
 mod value;
 
-use crate::parts::fields::{Place, known};
+use crate::parts::fields::{Column, known};
 use filter::record::FieldValue;
 use filter::{ParamError, Row, Schema};
 use std::ops::Range;
@@ -40,7 +40,7 @@ enum Node {
 /// A test of one field.
 #[derive(Debug)]
 struct Test {
-    /// The field's place in `Expression::fields`.
+    /// The field's index in `Expression::fields`.
     field: usize,
     op: Op,
     /// One value, or the values of a list.
@@ -71,7 +71,7 @@ impl Expression {
         })
     }
 
-    /// The names of the fields, in the order of [`holds`](Self::holds)'s `places`.
+    /// The names of the fields, in the order of [`holds`](Self::holds)'s `columns`.
     pub(crate) fn names(&self) -> Vec<String> {
         self.fields.iter().map(|(name, _)| name.clone()).collect()
     }
@@ -93,9 +93,9 @@ impl Expression {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Whether the expression is true of a row. `places`: where the row has each field.
-    pub(crate) fn holds(&mut self, row: &Row<'_>, places: &[Option<Place>]) -> bool {
-        self.root.holds(row, places)
+    /// Whether the expression is true of a row. `columns`: where the row has each field.
+    pub(crate) fn holds(&mut self, row: &Row<'_>, columns: &[Option<Column>]) -> bool {
+        self.root.holds(row, columns)
     }
 }
 
@@ -108,22 +108,22 @@ impl Node {
         }
     }
 
-    fn holds(&mut self, row: &Row<'_>, places: &[Option<Place>]) -> bool {
+    fn holds(&mut self, row: &Row<'_>, columns: &[Option<Column>]) -> bool {
         match self {
-            Node::Any(parts) => parts.iter_mut().any(|part| part.holds(row, places)),
-            Node::All(parts) => parts.iter_mut().all(|part| part.holds(row, places)),
-            Node::Not(part) => !part.holds(row, places),
-            Node::Test(test) => test.holds(row, places),
+            Node::Any(parts) => parts.iter_mut().any(|part| part.holds(row, columns)),
+            Node::All(parts) => parts.iter_mut().all(|part| part.holds(row, columns)),
+            Node::Not(part) => !part.holds(row, columns),
+            Node::Test(test) => test.holds(row, columns),
         }
     }
 }
 
 impl Test {
-    fn holds(&mut self, row: &Row<'_>, places: &[Option<Place>]) -> bool {
-        let Some(Some(place)) = places.get(self.field) else { return false };
+    fn holds(&mut self, row: &Row<'_>, columns: &[Option<Column>]) -> bool {
+        let Some(Some(column)) = columns.get(self.field) else { return false };
         let (op, values) = (self.op, &mut self.values);
         let mut found = false;
-        place.each(row, &mut |field| {
+        column.each(row, &mut |field| {
             found = match op {
                 Op::Is => !matches!(field, FieldValue::Flag(false)),
                 _ => values.iter_mut().any(|(value, _)| value.is_met(&field, op)),
@@ -215,9 +215,9 @@ mod tests {
         for (text, expected) in rows {
             let mut expression = Expression::parse(text, "expr").unwrap();
             expression.check(&[&EVENT], "expr").unwrap_or_else(|error| panic!("{text}: {}", error.message));
-            let places: Vec<_> =
-                expression.names().iter().map(|name| find(name, &EVENT).map(|(place, _)| place)).collect();
-            assert_eq!(expression.holds(&row, &places), expected, "{text}");
+            let columns: Vec<_> =
+                expression.names().iter().map(|name| find(name, &EVENT).map(|(column, _)| column)).collect();
+            assert_eq!(expression.holds(&row, &columns), expected, "{text}");
         }
     }
 

@@ -11,37 +11,37 @@ use std::sync::Arc;
 /// The name of a record's schema: EVE's event type.
 const EVENT_TYPE: &str = "event_type";
 
-/// The place of a name in rows of one schema.
+/// The column of a name in rows of one schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Column {
     /// The name of the schema.
     EventType,
     /// The field at this index.
     Field(usize),
-    /// A place in each row of the list at this index.
-    Each(usize, Box<Place>),
+    /// A column of each row of the list at this index.
+    Each(usize, Box<Column>),
 }
 
-/// The place of a name in rows of `schema`, and its type. `None`: the schema has no such field.
-pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Place, FieldType)> {
+/// The column of a name in rows of `schema`, and its type. `None`: the schema has no such field.
+pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Column, FieldType)> {
     if name == EVENT_TYPE {
-        return Some((Place::EventType, FieldType::Text));
+        return Some((Column::EventType, FieldType::Text));
     }
-    if let Some(place) = schema.field(name) {
-        let kind = schema.fields[place].kind;
+    if let Some(at) = schema.field(name) {
+        let kind = schema.fields[at].kind;
         return match kind {
             // The name of a list of plain values means its values.
             FieldType::Rows(items) if matches!(items.fields, [field] if field.name.is_empty()) => {
-                Some((Place::Each(place, Box::new(Place::Field(0))), items.fields[0].kind))
+                Some((Column::Each(at, Box::new(Column::Field(0))), items.fields[0].kind))
             }
-            _ => Some((Place::Field(place), kind)),
+            _ => Some((Column::Field(at), kind)),
         };
     }
-    schema.fields.iter().enumerate().find_map(|(place, field)| {
+    schema.fields.iter().enumerate().find_map(|(at, field)| {
         let FieldType::Rows(items) = field.kind else { return None };
         let rest = name.strip_prefix(field.name)?.strip_prefix('.')?;
         let (inner, kind) = find(rest, items)?;
-        Some((Place::Each(place, Box::new(inner)), kind))
+        Some((Column::Each(at, Box::new(inner)), kind))
     })
 }
 
@@ -93,13 +93,13 @@ fn few(names: &[String]) -> String {
     names.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
 }
 
-impl Place {
+impl Column {
     /// Passes the values there to `see`, until it returns `false`. Returns the last answer of `see`.
     pub(crate) fn each<'a>(&self, row: &Row<'a>, see: &mut dyn FnMut(FieldValue<'a>) -> bool) -> bool {
         match self {
-            Place::EventType => see(FieldValue::Text(row.schema().name.as_bytes())),
-            Place::Field(place) => row.get(*place).is_none_or(see),
-            Place::Each(place, inner) => match row.get(*place) {
+            Column::EventType => see(FieldValue::Text(row.schema().name.as_bytes())),
+            Column::Field(at) => row.get(*at).is_none_or(see),
+            Column::Each(at, inner) => match row.get(*at) {
                 Some(FieldValue::Rows(mut rows)) => rows.all(|item| inner.each(&item, see)),
                 _ => true,
             },
@@ -117,12 +117,12 @@ impl Place {
     }
 }
 
-/// Names, and their places in rows of each schema.
+/// Names, and their columns in rows of each schema.
 #[derive(Debug)]
 pub(crate) struct Names {
     names: Vec<String>,
     schemas: Arc<[&'static Schema]>,
-    known: Vec<(&'static Schema, Vec<Option<Place>>)>,
+    known: Vec<(&'static Schema, Vec<Option<Column>>)>,
     /// The entry of `known` used last.
     last: usize,
 }
@@ -132,8 +132,8 @@ impl Names {
         Names { names, schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
     }
 
-    /// The row in `bytes`, and the place of each name in it. `None`: the bytes are not a row of a known schema.
-    pub(crate) fn row<'a>(&mut self, bytes: &'a [u8]) -> Option<(Row<'a>, &[Option<Place>])> {
+    /// The row in `bytes`, and the column of each name in it. `None`: the bytes are not a row of a known schema.
+    pub(crate) fn row<'a>(&mut self, bytes: &'a [u8]) -> Option<(Row<'a>, &[Option<Column>])> {
         let id = schema_id(bytes)?;
         if self.known.get(self.last).is_none_or(|(schema, _)| schema.id() != id) {
             self.last = match self.known.iter().position(|(schema, _)| schema.id() == id) {
@@ -141,14 +141,14 @@ impl Names {
                 None => {
                     let known = self.schemas.iter().copied().find(|schema| schema.id() == id);
                     let schema = known.or_else(|| made_with_id(id))?;
-                    let places = self.names.iter().map(|name| find(name, schema).map(|(place, _)| place)).collect();
-                    self.known.push((schema, places));
+                    let columns = self.names.iter().map(|name| find(name, schema).map(|(column, _)| column)).collect();
+                    self.known.push((schema, columns));
                     self.known.len() - 1
                 }
             };
         }
-        let (schema, places) = &self.known[self.last];
-        Some((Row::new(schema, bytes)?, places))
+        let (schema, columns) = &self.known[self.last];
+        Some((Row::new(schema, bytes)?, columns))
     }
 }
 
@@ -192,9 +192,9 @@ mod tests {
             ("dns.answers", &["rows"]),
         ];
         for (name, expected) in rows {
-            let (place, _) = find(name, &EVENT).unwrap();
+            let (column, _) = find(name, &EVENT).unwrap();
             let mut found = Vec::new();
-            assert!(place.each(&row, &mut |value| {
+            assert!(column.each(&row, &mut |value| {
                 found.push(match value {
                     FieldValue::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
                     FieldValue::Rows(_) => "rows".into(),
@@ -204,7 +204,7 @@ mod tests {
             }));
             assert_eq!(found, expected, "{name}");
         }
-        assert_eq!(find("dns.answers.ttl", &EVENT).map(|(place, _)| place), None);
+        assert_eq!(find("dns.answers.ttl", &EVENT).map(|(column, _)| column), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use packet::flow::{Flow, FlowHasher};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// A conversation's place in its table.
+/// A conversation's slot in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(pub u32);
 
@@ -29,7 +29,7 @@ pub enum Way {
 /// No entry, neighbour or slot.
 const NONE: u32 = u32::MAX;
 
-/// Minimum index places per entry, to keep probes short.
+/// Minimum buckets per entry, to keep probes short.
 const SPARSE: usize = 2;
 
 const SMALLEST_INDEX: usize = 64;
@@ -42,14 +42,14 @@ struct Entry<T> {
     state: T,
 }
 
-/// A place in the open-addressed index: a slot, and hash bits that are compared before the entry itself.
+/// A bucket of the open-addressed index: a slot, and hash bits that are compared before the entry itself.
 #[derive(Clone, Copy)]
-struct Place {
+struct Bucket {
     tag: u32,
     slot: u32,
 }
 
-const EMPTY: Place = Place { tag: 0, slot: NONE };
+const EMPTY: Bucket = Bucket { tag: 0, slot: NONE };
 
 #[derive(Clone, Copy)]
 struct Link {
@@ -68,7 +68,7 @@ struct List {
 pub struct FlowTable<T, const LISTS: usize> {
     hasher: FlowHasher,
     /// Its length is a power of two; probed linearly from the low bits of the hash.
-    index: Vec<Place>,
+    index: Vec<Bucket>,
     entries: Vec<Option<Entry<T>>>,
     links: Vec<Link>,
     lists: [List; LISTS],
@@ -94,7 +94,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
     /// Maximum bytes per conversation in a large table. The index may be twice its minimum.
     #[cfg(test)]
     pub const BYTES_EACH: usize =
-        size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Place>() + size_of::<u32>();
+        size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Bucket>() + size_of::<u32>();
 
     /// The number of entries.
     pub fn count(&self) -> usize {
@@ -119,7 +119,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         let mask = self.index.len() - 1;
         let mut at = hash as usize & mask;
         loop {
-            let Place { tag, slot } = self.index[at];
+            let Bucket { tag, slot } = self.index[at];
             if slot == NONE {
                 return None;
             }
@@ -256,10 +256,10 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         while self.index[at].slot != NONE {
             at = (at + 1) & mask;
         }
-        self.index[at] = Place { tag: tag_of(hash), slot };
+        self.index[at] = Bucket { tag: tag_of(hash), slot };
     }
 
-    /// Removes a slot from the index and closes the gap, to waste no places (Knuth, vol. 3, 6.4, algorithm R).
+    /// Removes a slot from the index and closes the gap, to waste no buckets (Knuth, vol. 3, 6.4, algorithm R).
     fn unplace(&mut self, hash: u64, slot: u32) {
         let mask = self.index.len() - 1;
         let mut hole = hash as usize & mask;
@@ -269,7 +269,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let Place { slot: other, .. } = self.index[at];
+            let Bucket { slot: other, .. } = self.index[at];
             let Some(entry) = self.entries.get(other as usize).and_then(Option::as_ref) else { break };
             let home = entry.hash as usize & mask;
             // It may move to the hole unless its home lies behind the hole.
@@ -283,9 +283,9 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
 
     #[cold]
     fn grow(&mut self) {
-        let places = self.index.len() * 2;
+        let buckets = self.index.len() * 2;
         self.index.clear();
-        self.index.resize(places, EMPTY);
+        self.index.resize(buckets, EMPTY);
         for slot in 0..self.entries.len() as u32 {
             if let Some(hash) = self.entries[slot as usize].as_ref().map(|entry| entry.hash) {
                 self.place(hash, slot);

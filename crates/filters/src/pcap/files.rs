@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Where to read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Target {
     Stdin,
     Path(PathBuf),
 }
@@ -18,7 +18,7 @@ pub(super) enum Place {
 /// A file to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    pub(super) place: Place,
+    pub(super) target: Target,
     /// A name or pattern of the request gave it, so it must be a capture. A file found in a folder need not be.
     pub(super) named: bool,
     /// Its length when it was found; `None` if it has none.
@@ -28,9 +28,9 @@ pub(super) struct Candidate {
 impl Candidate {
     /// The name for messages.
     pub(super) fn name(&self) -> String {
-        match &self.place {
-            Place::Stdin => "standard input".into(),
-            Place::Path(path) => terminal::name(path),
+        match &self.target {
+            Target::Stdin => "standard input".into(),
+            Target::Path(path) => terminal::name(path),
         }
     }
 }
@@ -81,8 +81,8 @@ impl Files {
     }
 
     fn add(&mut self, candidate: Candidate, first: bool) {
-        let new = match (&candidate.place, &mut self.seen) {
-            (Place::Path(path), Some(seen)) => seen.insert(path.clone()) || first,
+        let new = match (&candidate.target, &mut self.seen) {
+            (Target::Path(path), Some(seen)) => seen.insert(path.clone()) || first,
             _ => first,
         };
         if new {
@@ -145,7 +145,7 @@ struct Meaning {
 
 fn meant_by(name: &str) -> Result<Meaning, Refusal> {
     if name == "-" {
-        let stdin = Candidate { place: Place::Stdin, named: true, bytes: None };
+        let stdin = Candidate { target: Target::Stdin, named: true, bytes: None };
         return Ok(Meaning { candidates: vec![stdin], ..Meaning::default() });
     }
     let mut meaning = Meaning::default();
@@ -180,14 +180,14 @@ fn add_named(path: &Path, metadata: &fs::Metadata, meaning: &mut Meaning) -> Res
         return Ok(());
     }
     let bytes = metadata.is_file().then_some(metadata.len());
-    meaning.candidates.push(Candidate { place: Place::Path(path.to_path_buf()), named: true, bytes });
+    meaning.candidates.push(Candidate { target: Target::Path(path.to_path_buf()), named: true, bytes });
     Ok(())
 }
 
 fn path_of(candidate: &Candidate) -> Option<&Path> {
-    match &candidate.place {
-        Place::Stdin => None,
-        Place::Path(path) => Some(path),
+    match &candidate.target {
+        Target::Stdin => None,
+        Target::Path(path) => Some(path),
     }
 }
 
@@ -220,7 +220,7 @@ fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
                 folders.push(path);
             } else if metadata.is_file() {
                 let bytes = Some(metadata.len());
-                meaning.candidates.push(Candidate { place: Place::Path(path), named: false, bytes });
+                meaning.candidates.push(Candidate { target: Target::Path(path), named: false, bytes });
             }
         }
     }
