@@ -1,6 +1,6 @@
 //! A request's way to the parser process: finds it, starts it if there is none, and asks it.
 
-use super::protocol::{Answer, PROTOCOL, ParserState, Place, Question};
+use super::protocol::{Answer, Endpoint, PROTOCOL, ParserState, Question};
 use super::space::{Join, Joined};
 use crate::running::on_one_line;
 use buffer::control::packets::is_readable;
@@ -111,7 +111,7 @@ impl Said {
             answer if self.late == 0 => return Some(answer),
             answer => {
                 self.late -= 1;
-                if let Answer::Joined(Place { id, .. }) = answer {
+                if let Answer::Joined(Endpoint { id, .. }) = answer {
                     // A prefix joined too late has no reader: leave it.
                     let _ = control::send(&self.socket, &Question::Leave(id), &[]);
                 }
@@ -311,8 +311,8 @@ fn has_ended(started: Option<&mut Child>) -> Result<bool, String> {
 impl Join for Joiner {
     fn join(&mut self, text: &str) -> Result<Joined, String> {
         let client = self.client()?;
-        let Place { id, ring, continuity } = match client.ask(&Question::Join(text.into())) {
-            Ok(Answer::Joined(place)) => place,
+        let Endpoint { id, ring, continuity } = match client.ask(&Question::Join(text.into())) {
+            Ok(Answer::Joined(endpoint)) => endpoint,
             Ok(Answer::Refused(why)) => return Err(why),
             Ok(_) => return Err(unexpected().to_string()),
             Err(error) => return Err(format!("the process that runs it for several requests: {error}")),
@@ -366,7 +366,7 @@ mod tests {
                         std::thread::sleep(ANSWER * 3 / 2);
                     }
                     joined += 1;
-                    Answer::Joined(Place { id: joined, ring, continuity: Continuity::Bytes })
+                    Answer::Joined(Endpoint { id: joined, ring, continuity: Continuity::Bytes })
                 }
                 Question::Leave(id) => {
                     left.push(id);
@@ -388,17 +388,17 @@ mod tests {
         let client = Client::connect(&path, "a test").unwrap();
         let join = |text: &str| client.ask(&Question::Join(text.into()));
         assert_eq!(join("one").unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let place = loop {
+        let endpoint = loop {
             match join("two") {
-                Ok(Answer::Joined(place)) => break place,
+                Ok(Answer::Joined(endpoint)) => break endpoint,
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
             }
         };
-        assert_eq!(place.ring, "two");
+        assert_eq!(endpoint.ring, "two");
         drop(client);
         let left = answering.join().unwrap();
-        assert_eq!(left, (1..place.id).collect::<Vec<_>>(), "who gave up reads nothing");
+        assert_eq!(left, (1..endpoint.id).collect::<Vec<_>>(), "who gave up reads nothing");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub enum Question {
 
 /// Where a client can read what a prefix gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Endpoint {
     /// The number of this reading.
     pub id: u64,
     /// The socket of the ring's keeper.
@@ -74,7 +74,7 @@ pub enum Answer {
     /// Answers a hello: the version it speaks.
     Hello(u32),
     /// Answers a join: read there.
-    Joined(Place),
+    Joined(Endpoint),
     /// Answers a question for the state.
     State(ParserState),
     /// The question was refused, and why.
@@ -85,10 +85,10 @@ pub enum Answer {
 
 const READERS_LISTED: usize = 64;
 
-wire_struct!(Place { id, ring, continuity });
+wire_struct!(Endpoint { id, ring, continuity });
 wire_struct!(PrefixState { text, base, ring, since, given, lost, readers });
 wire_enum!(Question { 1 = Hello(version, program, purpose), 2 = Join(text), 3 = Leave(id), 4 = State, 5 = Forget });
-wire_enum!(Answer { 1 = Hello(version), 2 = Joined(place), 3 = State(state), 4 = Refused(why), 5 = Over(id, why) });
+wire_enum!(Answer { 1 = Hello(version), 2 = Joined(endpoint), 3 = State(state), 4 = Refused(why), 5 = Over(id, why) });
 
 impl Message for Question {
     const BYTES: usize = MESSAGE_BYTES;
@@ -136,10 +136,10 @@ mod tests {
             lost: 5,
             readers: vec![(4, "me".into()), (-1, String::new())],
         };
-        let place = Place { id: 7, ring: "/run/x".into(), continuity: Continuity::Messages };
+        let endpoint = Endpoint { id: 7, ring: "/run/x".into(), continuity: Continuity::Messages };
         let answers = [
             Answer::Hello(1),
-            Answer::Joined(place),
+            Answer::Joined(endpoint),
             Answer::State(ParserState { process: 9, confined: "all".into(), prefixes: vec![prefix] }),
             Answer::Refused("no".into()),
             Answer::Over(7, "gone".into()),

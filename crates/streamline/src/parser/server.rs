@@ -1,7 +1,7 @@
 //! The parser process: runs common beginnings of one user's requests once, and tells each request where to read.
 //!
 //! A client that asks for a prefix gets one of these:
-//! - the place to read it, if it runs already;
+//! - the endpoint to read it, if it runs already;
 //! - a refusal that names the longest beginning that runs, if no other client wants more than that. The client reads
 //!   there;
 //! - else a new stage, which goes on from the beginnings that run.
@@ -12,7 +12,7 @@
 //! client, and no client that does not read, holds up another.
 
 use super::confine;
-use super::protocol::{Answer, PROTOCOL, ParserState, Place, PrefixState, Question};
+use super::protocol::{Answer, Endpoint, PROTOCOL, ParserState, PrefixState, Question};
 use super::stage::{Base, Outlet, Stage};
 use crate::compiled::Compiled;
 use crate::devices;
@@ -263,7 +263,7 @@ impl Server {
             }
             _ if !client.greeted => return Err(Gone),
             Question::Join(text) => match self.join(id, &text) {
-                Ok(place) => Answer::Joined(place),
+                Ok(endpoint) => Answer::Joined(endpoint),
                 Err(why) => Answer::Refused(why),
             },
             Question::Leave(reading) => {
@@ -285,8 +285,8 @@ impl Server {
         self.stages.iter_mut().flat_map(|stage| &mut stage.outlets).find(|outlet| outlet.text == text)
     }
 
-    /// Gives a client the place to read this prefix.
-    fn join(&mut self, id: u64, text: &str) -> Result<Place, String> {
+    /// Gives a client an endpoint to read this prefix.
+    fn join(&mut self, id: u64, text: &str) -> Result<Endpoint, String> {
         self.alone = Instant::now();
         self.look_after_stages();
         if self.clients.get(&id).is_none_or(|client| client.readings.len() >= READINGS) {
@@ -302,7 +302,7 @@ impl Server {
         if let Some(client) = self.clients.get_mut(&id) {
             client.readings.insert(reading, text.into());
         }
-        Ok(Place { id: reading, ring, continuity })
+        Ok(Endpoint { id: reading, ring, continuity })
     }
 
     fn open(&mut self, text: &str) -> Result<(PathBuf, filters::parser::Continuity), String> {
