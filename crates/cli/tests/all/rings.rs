@@ -13,11 +13,11 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 const LONG: Duration = Duration::from_secs(60);
 
 /// A folder with rings that vanish with their users.
-struct Place(tempfile::TempDir);
+struct Folder(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -137,15 +137,15 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn two_requests_write_the_files_that_one_writes() {
     for capture in ["browse", "web"] {
-        let place = Place::new();
+        let folder = Folder::new();
         let source = format!("pcap CAPTURES/{capture}.pcap | tcp");
-        succeeded(&place.run(&format!("{source} | http | files dir=one")));
+        succeeded(&folder.run(&format!("{source} | http | files dir=one")));
         // Small enough for the writer to wait, and to cut blocks.
-        place.joined(&format!("{source} | ring RING size=4k"), "ring RING | http | files dir=two");
-        let one = files(&place.path("one"));
+        folder.joined(&format!("{source} | ring RING size=4k"), "ring RING | http | files dir=two");
+        let one = files(&folder.path("one"));
         assert!(one.len() > 2, "{capture}: there is something to compare");
-        assert_eq!(one, files(&place.path("two")), "{capture}");
-        until("the ring goes with its last user", || !place.path("x.ring").exists());
+        assert_eq!(one, files(&folder.path("two")), "{capture}");
+        until("the ring goes with its last user", || !folder.path("x.ring").exists());
     }
 }
 
@@ -162,15 +162,15 @@ fn whatever_goes_between_comes_out_as_it_was() {
     ];
     for (of, before, behind) in rows {
         for kind in ["d", "p", "v"] {
-            let place = Place::new();
-            let one = place.run(&format!("{before} | {behind}"));
+            let folder = Folder::new();
+            let one = folder.run(&format!("{before} | {behind}"));
             succeeded(&one);
             let slots = if kind == "p" { "slots=16" } else { "slots=0" };
-            succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=64k", slots]).ended());
-            let two = place.joined(&format!("{before} | ring RING type={of}"), &format!("ring RING | {behind}"));
+            succeeded(&folder.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=64k", slots]).ended());
+            let two = folder.joined(&format!("{before} | ring RING type={of}"), &format!("ring RING | {behind}"));
             assert!(!one.stdout.is_empty());
             assert_eq!(one.stdout, two.stdout, "{before} | {behind} by a {kind}-ring");
-            succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+            succeeded(&folder.start(&["pipe", "rm", "RING"]).ended());
         }
     }
 }
@@ -200,27 +200,27 @@ fn quiet_capture() -> Vec<u8> {
 
 #[test]
 fn time_goes_on_behind_a_ring_that_is_idle() {
-    let place = Place::new();
-    std::fs::write(place.path("quiet.pcap"), quiet_capture()).unwrap();
+    let folder = Folder::new();
+    std::fs::write(folder.path("quiet.pcap"), quiet_capture()).unwrap();
     let idle = |output: &Output| {
         succeeded(output);
         said(output).lines().find(|line| line.contains("flows idle")).map(str::trim).map(String::from)
     };
-    let alone = idle(&place.run("pcap quiet.pcap | bpf udp | udp | drop"));
+    let alone = idle(&folder.run("pcap quiet.pcap | bpf udp | udp | drop"));
     assert!(alone.is_some(), "one process ends the flow after its timeout");
-    let joined = place.joined("pcap quiet.pcap | bpf udp | ring RING", "ring RING type=frame | udp | drop");
+    let joined = folder.joined("pcap quiet.pcap | bpf udp | ring RING", "ring RING type=frame | udp | drop");
     assert_eq!(idle(&joined), alone);
 }
 
 #[test]
 fn a_reader_may_come_first_where_it_says_what_it_reads() {
-    let place = Place::new();
-    failed(&place.run("ring RING | count"), 2, "nobody has said yet what the ring");
-    failed(&place.start(&["check", "ring RING | count"]).ended(), 2, "type=frame");
-    succeeded(&place.start(&["check", "ring RING type=frame | count"]).ended());
-    let reading = place.request("ring RING type=frame | count | json");
-    place.await_ring();
-    succeeded(&place.run("generate count=1000 | ring RING"));
+    let folder = Folder::new();
+    failed(&folder.run("ring RING | count"), 2, "nobody has said yet what the ring");
+    failed(&folder.start(&["check", "ring RING | count"]).ended(), 2, "type=frame");
+    succeeded(&folder.start(&["check", "ring RING type=frame | count"]).ended());
+    let reading = folder.request("ring RING type=frame | count | json");
+    folder.await_ring();
+    succeeded(&folder.run("generate count=1000 | ring RING"));
     let output = reading.ended();
     succeeded(&output);
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":1000"), "{output:?}");
@@ -228,24 +228,24 @@ fn a_reader_may_come_first_where_it_says_what_it_reads() {
 
 #[test]
 fn the_second_user_is_told_of_another_type() {
-    let place = Place::new();
-    let mut reading = place.request("ring RING type=frame | count");
-    place.await_user("a reader", |state| state["carries"] == "frame");
-    failed(&place.run("pcap CAPTURES/browse.pcap | tcp | ring RING"), 2, "carries `frame`, not `bytes`");
-    failed(&place.start(&["pipe", "write", "RING"]).ended(), 2, "carries `frame`, not `bytes`");
-    failed(&place.run("ring RING type=record | json"), 2, "carries frame, not record");
+    let folder = Folder::new();
+    let mut reading = folder.request("ring RING type=frame | count");
+    folder.await_user("a reader", |state| state["carries"] == "frame");
+    failed(&folder.run("pcap CAPTURES/browse.pcap | tcp | ring RING"), 2, "carries `frame`, not `bytes`");
+    failed(&folder.start(&["pipe", "write", "RING"]).ended(), 2, "carries `frame`, not `bytes`");
+    failed(&folder.run("ring RING type=record | json"), 2, "carries frame, not record");
     reading.kill();
     reading.ended();
     // A writer can also be the first user.
-    failed(&place.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "gets frame, but `type=` says record");
+    failed(&folder.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "gets frame, but `type=` says record");
 }
 
 #[test]
 fn who_asks_for_another_size_than_the_ring_has_is_told() {
-    let place = Place::new();
-    let reading = place.request("ring RING type=frame size=64K | count");
-    place.await_user("a reader", |state| state["carries"] == "frame");
-    let output = place.run("generate count=10 | ring RING size=4M");
+    let folder = Folder::new();
+    let reading = folder.request("ring RING type=frame size=64K | count");
+    folder.await_user("a reader", |state| state["carries"] == "frame");
+    let output = folder.run("generate count=10 | ring RING size=4M");
     succeeded(&output);
     assert!(said(&output).contains("was there already, with 65536 bytes: size= changes nothing"), "{}", said(&output));
     let output = reading.ended();
@@ -256,31 +256,31 @@ fn who_asks_for_another_size_than_the_ring_has_is_told() {
 #[test]
 fn what_programs_write_is_one_stream_of_bytes() {
     for kind in ["c", "d", "v"] {
-        let place = Place::new();
-        succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=16k"]).ended());
+        let folder = Folder::new();
+        succeeded(&folder.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=16k"]).ended());
         let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
-        std::fs::write(place.path("in"), &text).unwrap();
-        let second = place.path("y.ring").display().to_string();
-        let to_second = place.request(&format!("ring RING type=bytes | ring {second}"));
-        until("the second ring", || place.path("y.ring").exists());
-        let reading = place.start(&["pipe", "read", &second]);
-        let written = std::fs::File::open(place.path("in")).unwrap();
-        let output = place.command(&["pipe", "write", "RING"]).stdin(written).output().unwrap();
+        std::fs::write(folder.path("in"), &text).unwrap();
+        let second = folder.path("y.ring").display().to_string();
+        let to_second = folder.request(&format!("ring RING type=bytes | ring {second}"));
+        until("the second ring", || folder.path("y.ring").exists());
+        let reading = folder.start(&["pipe", "read", &second]);
+        let written = std::fs::File::open(folder.path("in")).unwrap();
+        let output = folder.command(&["pipe", "write", "RING"]).stdin(written).output().unwrap();
         succeeded(&output);
         succeeded(&to_second.ended());
         let read = reading.ended();
         succeeded(&read);
         assert!(read.stdout == text.as_bytes(), "{kind}: {} bytes of {}", read.stdout.len(), text.len());
-        succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+        succeeded(&folder.start(&["pipe", "rm", "RING"]).ended());
     }
 }
 
 #[test]
 fn a_stream_without_blocks_carries_bytes_only() {
-    let place = Place::new();
-    succeeded(&place.start(&["pipe", "create", "RING", "kind=c"]).ended());
-    failed(&place.run("generate count=1 | ring RING"), 2, "cannot carry frame");
-    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+    let folder = Folder::new();
+    succeeded(&folder.start(&["pipe", "create", "RING", "kind=c"]).ended());
+    failed(&folder.run("generate count=1 | ring RING"), 2, "cannot carry frame");
+    succeeded(&folder.start(&["pipe", "rm", "RING"]).ended());
 }
 
 /// Whether the writer has met a reader. If the reader died before, the writer did not wait for it.
@@ -290,22 +290,22 @@ fn met(state: &Value) -> bool {
 
 #[test]
 fn the_death_of_one_side_ends_the_other() {
-    let place = Place::new();
-    let mut writing = place.request("generate rate=1k | ring RING");
-    place.await_user("a writer", |state| state["writing"] == true);
-    let reading = place.request("ring RING | count | json");
-    place.await_user("a reader", met);
+    let folder = Folder::new();
+    let mut writing = folder.request("generate rate=1k | ring RING");
+    folder.await_user("a writer", |state| state["writing"] == true);
+    let reading = folder.request("ring RING | count | json");
+    folder.await_user("a reader", met);
     writing.kill();
     let output = reading.ended();
     failed(&output, 1, "the writer died");
     assert!(said(&output).contains("writers that died: 1"), "{}", said(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("blocks"), "what came is counted");
 
-    let place = Place::new();
-    let writing = place.request("generate rate=1k | ring RING");
-    place.await_user("a writer", |state| state["writing"] == true);
-    let mut reading = place.request("ring RING | count | json");
-    place.await_user("a reader", met);
+    let folder = Folder::new();
+    let writing = folder.request("generate rate=1k | ring RING");
+    folder.await_user("a writer", |state| state["writing"] == true);
+    let mut reading = folder.request("ring RING | count | json");
+    folder.await_user("a reader", met);
     reading.kill();
     succeeded(&writing.ended());
 }
@@ -314,12 +314,12 @@ fn the_death_of_one_side_ends_the_other() {
 fn what_a_dead_reader_leaves_behind_is_dropped_and_not_rejected() {
     // On one thread, with a filter before the ring, and across a channel.
     for before in ["", "| head 1M", "||"] {
-        let place = Place::new();
+        let folder = Folder::new();
         let pipe = if before == "||" { "" } else { "|" };
-        let writing = place.request(&format!("generate {before} {pipe} ring RING"));
-        place.await_user("a writer", |state| state["writing"] == true);
-        let mut reading = place.request("ring RING | work 1ms | drop");
-        place.await_user("a reader", met);
+        let writing = folder.request(&format!("generate {before} {pipe} ring RING"));
+        folder.await_user("a writer", |state| state["writing"] == true);
+        let mut reading = folder.request("ring RING | work 1ms | drop");
+        folder.await_user("a reader", met);
         reading.kill();
         let output = writing.ended();
         succeeded(&output);
@@ -332,37 +332,37 @@ fn what_a_dead_reader_leaves_behind_is_dropped_and_not_rejected() {
 
 #[test]
 fn who_waits_for_others_can_be_stopped() {
-    let place = Place::new();
+    let folder = Folder::new();
     for request in ["generate | ring RING", "ring RING type=frame | count"] {
-        let running = place.request(request);
-        place.await_ring();
+        let running = folder.request(request);
+        folder.await_ring();
         let process = rustix::process::Pid::from_raw(running.0.as_ref().unwrap().id() as i32).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
         let output = running.ended();
         assert!(output.status.code().is_some(), "{request}: {}", said(&output));
-        until("the ring goes", || !place.path("x.ring").exists());
+        until("the ring goes", || !folder.path("x.ring").exists());
     }
 }
 
 #[test]
 fn a_writer_that_drops_waits_for_nobody_and_counts() {
-    let place = Place::new();
-    succeeded(&place.run("generate count=100000 | ring RING on-full=drop-newest size=4k"));
-    failed(&place.run("generate count=1 | ring RING on-full=overwrite"), 2, "on-full=wait or on-full=drop-newest");
+    let folder = Folder::new();
+    succeeded(&folder.run("generate count=100000 | ring RING on-full=drop-newest size=4k"));
+    failed(&folder.run("generate count=1 | ring RING on-full=overwrite"), 2, "on-full=wait or on-full=drop-newest");
 }
 
 #[test]
 fn a_request_does_not_wait_for_itself() {
-    let place = Place::new();
+    let folder = Folder::new();
     for request in [
         "generate count=1 | ring RING + ring RING type=frame | count",
         "ring RING type=frame | head 3 | ring RING",
         "ring RING type=frame | ring y + ring y type=frame | ring RING",
     ] {
-        failed(&place.run(request), 2, "in a circle");
+        failed(&folder.run(request), 2, "in a circle");
     }
-    failed(&place.run("generate count=1 | { ring RING + ring RING }"), 2, "two writers");
+    failed(&folder.run("generate count=1 | { ring RING + ring RING }"), 2, "two writers");
 }
 
 #[test]
@@ -371,11 +371,11 @@ fn a_rings_policy_holds_for_requests() {
         eprintln!("skipped: needs root, to be another user");
         return;
     }
-    let place = Place::new();
-    std::fs::set_permissions(place.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    succeeded(&place.start(&["pipe", "create", "RING", "read=other", "hold=user", "write=user"]).ended());
+    let folder = Folder::new();
+    std::fs::set_permissions(folder.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    succeeded(&folder.start(&["pipe", "create", "RING", "read=other", "hold=user", "write=user"]).ended());
     let as_nobody = |request: &str| {
-        let mut command = place.command(&["run", "--local", request]);
+        let mut command = folder.command(&["run", "--local", request]);
         command.uid(65534).gid(65534).output()
     };
     match as_nobody("generate count=1 | ring RING") {
@@ -385,38 +385,38 @@ fn a_rings_policy_holds_for_requests() {
             failed(&as_nobody("ring RING type=frame | count").unwrap(), 1, "only its user may hold this ring");
         }
     }
-    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+    succeeded(&folder.start(&["pipe", "rm", "RING"]).ended());
 }
 
 #[test]
 fn completions_know_rings_and_their_parameters() {
-    let place = Place::new();
+    let folder = Folder::new();
     let complete = |text: &str| {
-        let output = place.start(&["complete", text]).ended();
+        let output = folder.start(&["complete", text]).ended();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(complete("ri").contains("ring"), "it begins a chain");
     assert!(complete("pcap x | ri").contains("ring"), "and ends one");
     assert!(complete("ring web type=re").contains("type=record"));
-    let ring = place.path("x.ring").display().to_string();
-    succeeded(&place.start(&["pipe", "create", "RING"]).ended());
+    let ring = folder.path("x.ring").display().to_string();
+    succeeded(&folder.start(&["pipe", "create", "RING"]).ended());
     assert!(complete(&format!("ring {}", &ring[..ring.len() - 2])).contains("x.ring"));
-    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+    succeeded(&folder.start(&["pipe", "rm", "RING"]).ended());
 }
 
 #[test]
 fn explain_and_ps_show_it() {
-    let place = Place::new();
-    let explained = place.start(&["explain", "--local", "ring RING type=frame | tcp | http | ring y"]).ended();
+    let folder = Folder::new();
+    let explained = folder.start(&["explain", "--local", "ring RING type=frame | tcp | http | ring y"]).ended();
     succeeded(&explained);
     let text = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(text.contains("type=frame") && text.contains("ring y"), "{text}");
-    assert!(!place.path("x.ring").exists(), "nothing is made for it");
-    let _running = place.request("ring RING type=frame | count");
-    place.await_ring();
+    assert!(!folder.path("x.ring").exists(), "nothing is made for it");
+    let _running = folder.request("ring RING type=frame | count");
+    folder.await_ring();
     let mut listed = String::new();
     until("it is listed", || {
-        let output = place.start(&["ps", "--daemon", "/nowhere"]).ended();
+        let output = folder.start(&["ps", "--daemon", "/nowhere"]).ended();
         listed = String::from_utf8_lossy(&output.stdout).into_owned();
         listed.contains("type=frame | count")
     });

@@ -89,10 +89,10 @@ impl<S: Stream, T: Tell> Server<S, T> {
             }
             state.connections += 1;
             drop(state);
-            let place = Place(Arc::clone(self));
+            let permit = Permit(Arc::clone(self));
             let work = move || {
-                if let Err(error) = place.0.meet(stream, order, peer) {
-                    place.0.tell.failed(peer, &error);
+                if let Err(error) = permit.0.meet(stream, order, peer) {
+                    permit.0.tell.failed(peer, &error);
                 }
             };
             if let Err(error) = std::thread::Builder::new().name("connection".into()).spawn(work) {
@@ -222,9 +222,9 @@ fn at(step: &str, error: &io::Error) -> io::Error {
 }
 
 /// Counts one of the permitted connections while it exists.
-struct Place<S: Stream, T: Tell>(Arc<Server<S, T>>);
+struct Permit<S: Stream, T: Tell>(Arc<Server<S, T>>);
 
-impl<S: Stream, T: Tell> Drop for Place<S, T> {
+impl<S: Stream, T: Tell> Drop for Permit<S, T> {
     fn drop(&mut self) {
         self.0.state().connections -= 1;
         self.0.changed.notify_all();
