@@ -45,7 +45,7 @@ pub trait Starter: Send + Sync + fmt::Debug {
 }
 
 #[derive(Debug)]
-enum State {
+enum Lifecycle {
     Runs(Arc<Running>),
     /// Another process is being started.
     Starts,
@@ -80,7 +80,7 @@ pub(crate) struct Process {
     handle: Mutex<Option<OwnedFd>>,
     start: Mutex<Start>,
     starter: Arc<dyn Starter>,
-    state: Mutex<State>,
+    lifecycle: Mutex<Lifecycle>,
     /// A process on another device, which continues after the running one.
     next: Mutex<Option<Next>>,
     changed: Condvar,
@@ -180,7 +180,7 @@ impl Process {
             handle: Mutex::new(handle),
             start: Mutex::new(start),
             starter: Arc::clone(starter),
-            state: Mutex::new(State::Runs(Arc::new(running))),
+            lifecycle: Mutex::new(Lifecycle::Runs(Arc::new(running))),
             next: Mutex::default(),
             changed: Condvar::new(),
             waiting: Mutex::default(),
@@ -234,12 +234,12 @@ impl Process {
         if send(&running, 0, &Order::HandOver, &[]).is_err() {
             self.end(&running);
         }
-        let goes_on = |state: &mut State| match state {
-            State::Runs(now) => Arc::ptr_eq(now, &running),
-            State::Starts => true,
-            State::Ends(_) | State::Ended => false,
+        let goes_on = |lifecycle: &mut Lifecycle| match lifecycle {
+            Lifecycle::Runs(now) => Arc::ptr_eq(now, &running),
+            Lifecycle::Starts => true,
+            Lifecycle::Ends(_) | Lifecycle::Ended => false,
         };
-        let wait = || self.changed.wait_timeout_while(lock(&self.state), ANSWER, goes_on).map(|(_, time)| time);
+        let wait = || self.changed.wait_timeout_while(lock(&self.lifecycle), ANSWER, goes_on).map(|(_, time)| time);
         if wait().is_ok_and(|time| time.timed_out()) {
             self.end(&running);
             let _ = wait();
@@ -277,25 +277,25 @@ impl Process {
 
     /// Whether the interface is down.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(*lock(&self.state), State::Ends(_) | State::Ended)
+        matches!(*lock(&self.lifecycle), Lifecycle::Ends(_) | Lifecycle::Ended)
     }
 
     /// The running process. Waits for one that is being started. `None`: the interface is down.
     fn running(&self) -> Option<Arc<Running>> {
-        let mut state = lock(&self.state);
+        let mut lifecycle = lock(&self.lifecycle);
         loop {
-            match &*state {
-                State::Runs(running) => return Some(Arc::clone(running)),
-                State::Ends(_) | State::Ended => return None,
-                State::Starts => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            match &*lifecycle {
+                Lifecycle::Runs(running) => return Some(Arc::clone(running)),
+                Lifecycle::Ends(_) | Lifecycle::Ended => return None,
+                Lifecycle::Starts => lifecycle = self.changed.wait(lifecycle).unwrap_or_else(PoisonError::into_inner),
             }
         }
     }
 
     /// Gives an order, without waiting for the answer.
     pub(crate) fn tell(&self, order: &Order) {
-        let running = match &*lock(&self.state) {
-            State::Runs(running) => Arc::clone(running),
+        let running = match &*lock(&self.lifecycle) {
+            Lifecycle::Runs(running) => Arc::clone(running),
             _ => return,
         };
         // A process that is ending needs no order.
@@ -304,9 +304,9 @@ impl Process {
 
     /// Asks, and waits for the answer until this time. `None`: there is none, and the process goes on.
     pub(crate) fn ask_until(&self, order: &Order, deadline: Instant) -> Option<Answer> {
-        let running = match &*lock(&self.state) {
-            State::Runs(running) => Arc::clone(running),
-            State::Starts | State::Ends(_) | State::Ended => return None,
+        let running = match &*lock(&self.lifecycle) {
+            Lifecycle::Runs(running) => Arc::clone(running),
+            Lifecycle::Starts | Lifecycle::Ends(_) | Lifecycle::Ended => return None,
         };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = sync_channel(1);
@@ -352,9 +352,9 @@ impl Process {
 
     /// Waits until the thread has noticed the end of a process.
     fn await_end_of(&self, running: &Arc<Running>) {
-        let is_it = |state: &mut State| matches!(state, State::Runs(now) if Arc::ptr_eq(now, running));
-        let state = lock(&self.state);
-        let _ = self.changed.wait_timeout_while(state, ANSWER, is_it);
+        let is_it = |lifecycle: &mut Lifecycle| matches!(lifecycle, Lifecycle::Runs(now) if Arc::ptr_eq(now, running));
+        let lifecycle = lock(&self.lifecycle);
+        let _ = self.changed.wait_timeout_while(lifecycle, ANSWER, is_it);
     }
 
     /// Ends a process that does not answer. Another one continues.
@@ -376,21 +376,21 @@ impl Process {
 
     /// Takes the interface down. Returns once the device is free.
     pub(crate) fn down(&self) {
-        let mut state = lock(&self.state);
-        let running = match &*state {
-            State::Runs(running) => Some(Arc::clone(running)),
-            State::Starts => None,
-            State::Ends(running) => running.clone(),
-            State::Ended => return,
+        let mut lifecycle = lock(&self.lifecycle);
+        let running = match &*lifecycle {
+            Lifecycle::Runs(running) => Some(Arc::clone(running)),
+            Lifecycle::Starts => None,
+            Lifecycle::Ends(running) => running.clone(),
+            Lifecycle::Ended => return,
         };
-        *state = State::Ends(running.clone());
+        *lifecycle = Lifecycle::Ends(running.clone());
         self.changed.notify_all();
-        drop(state);
+        drop(lifecycle);
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_told = running.as_ref().is_none_or(|running| send(running, number, &Order::Down, &[]).is_ok());
-        let ends = |state: &mut State| !matches!(state, State::Ended);
+        let ends = |lifecycle: &mut Lifecycle| !matches!(lifecycle, Lifecycle::Ended);
         let wait = |time| {
-            let waited = self.changed.wait_timeout_while(lock(&self.state), time, ends);
+            let waited = self.changed.wait_timeout_while(lock(&self.lifecycle), time, ends);
             !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
         };
         let time = if is_told { END } else { Duration::ZERO };
@@ -404,14 +404,14 @@ impl Process {
     fn keep(&self) {
         let mut ends = VecDeque::new();
         loop {
-            let running = match &*lock(&self.state) {
-                State::Runs(running) | State::Ends(Some(running)) => Arc::clone(running),
-                State::Starts | State::Ends(None) | State::Ended => break,
+            let running = match &*lock(&self.lifecycle) {
+                Lifecycle::Runs(running) | Lifecycle::Ends(Some(running)) => Arc::clone(running),
+                Lifecycle::Starts | Lifecycle::Ends(None) | Lifecycle::Ended => break,
             };
             let why = self.listen(&running);
             // Waiting calls ask the next process.
             lock(&self.waiting).clear();
-            if !self.change(State::Starts) {
+            if !self.change(Lifecycle::Starts) {
                 break;
             }
             if let Err(why) = self.follow(&mut ends, why) {
@@ -424,17 +424,17 @@ impl Process {
             self.news.tell(format!("{}: {failed} flows could not be told of it", self.device()));
         }
         drop((entries, lock(&self.handle).take()));
-        *lock(&self.state) = State::Ended;
+        *lock(&self.lifecycle) = Lifecycle::Ended;
         self.changed.notify_all();
         lock(&self.waiting).clear();
     }
 
-    /// Changes the state, unless the interface must go down.
-    fn change(&self, to: State) -> bool {
-        let mut state = lock(&self.state);
-        let changes = !matches!(*state, State::Ends(_) | State::Ended);
+    /// Changes the lifecycle, unless the interface must go down.
+    fn change(&self, to: Lifecycle) -> bool {
+        let mut lifecycle = lock(&self.lifecycle);
+        let changes = !matches!(*lifecycle, Lifecycle::Ends(_) | Lifecycle::Ended);
         if changes {
-            *state = to;
+            *lifecycle = to;
         }
         self.changed.notify_all();
         changes
@@ -485,7 +485,7 @@ impl Process {
 
     /// Makes this the running process, unless the interface went down meanwhile.
     fn go_on(&self, running: Arc<Running>) {
-        if !self.change(State::Runs(Arc::clone(&running))) {
+        if !self.change(Lifecycle::Runs(Arc::clone(&running))) {
             let _ = send(&running, 0, &Order::Down, &[]);
             let _ = self.listen(&running);
         }
