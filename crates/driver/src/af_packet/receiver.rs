@@ -45,7 +45,7 @@ pub struct Receiver {
     walk: Option<Walk>,
     blocks_since_look: u32,
     statistics: ReceiveStatistics,
-    state: State,
+    presence: Presence,
     hardware_clock: Option<HardwareClock>,
     before: LinkCounters,
     softnet_before: SoftnetCounters,
@@ -57,7 +57,7 @@ enum Memory {
     Queue(Box<Queue>),
 }
 
-/// The device's last known state, and since when.
+/// The device's last known presence, and since when.
 ///
 /// | from | to | when |
 /// |---|---|---|
@@ -67,7 +67,7 @@ enum Memory {
 ///
 /// `Removed` is final: a device of the same name is another one, and the socket is not bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Presence {
     Up,
     Down(Instant),
     Removed(Instant),
@@ -119,7 +119,7 @@ impl Receiver {
             walk: None,
             blocks_since_look: 0,
             statistics: ReceiveStatistics::default(),
-            state: State::Up,
+            presence: Presence::Up,
             hardware_clock,
             before: device.counters,
             softnet_before: SoftnetCounters::read().unwrap_or_default(),
@@ -269,11 +269,11 @@ impl Receiver {
         // Clears the report; the calls below find out what happened.
         sys::take_error(self.socket.as_fd())?;
         let is_up = |(_, flags)| flags & libc::IFF_UP != 0;
-        self.state = match self.state {
-            _ if !self.socket.device_is_there()? => State::Removed(Instant::now()),
-            _ if self.socket.look_up()?.is_some_and(is_up) => State::Up,
-            State::Down(since) => State::Down(since),
-            _ => State::Down(Instant::now()),
+        self.presence = match self.presence {
+            _ if !self.socket.device_is_there()? => Presence::Removed(Instant::now()),
+            _ if self.socket.look_up()?.is_some_and(is_up) => Presence::Up,
+            Presence::Down(since) => Presence::Down(since),
+            _ => Presence::Down(Instant::now()),
         };
         Ok(())
     }
@@ -311,8 +311,8 @@ impl Receive for Receiver {
         if let Some(given) = self.give(take)? {
             return Ok(Turn::Frames(given));
         }
-        if !matches!(self.state, State::Removed(_)) {
-            let is_up = self.state == State::Up;
+        if !matches!(self.presence, Presence::Removed(_)) {
+            let is_up = self.presence == Presence::Up;
             let seen = self.wait(if is_up { wait } else { wait.min(DOWN_LOOK) })?;
             if let Some(given) = self.give(take)? {
                 return Ok(Turn::Frames(given));
@@ -321,10 +321,10 @@ impl Receive for Receiver {
                 self.look_at_device().map_err(|error| self.failed("look at the state", error))?;
             }
         }
-        let (State::Down(since) | State::Removed(since)) = self.state else { return Ok(Turn::Nothing) };
-        match (self.give_last(since, take)?, self.state) {
+        let (Presence::Down(since) | Presence::Removed(since)) = self.presence else { return Ok(Turn::Nothing) };
+        match (self.give_last(since, take)?, self.presence) {
             (Some(given), _) => Ok(Turn::Frames(given)),
-            (None, State::Removed(_)) => Err(Error::Removed(self.device.name.clone())),
+            (None, Presence::Removed(_)) => Err(Error::Removed(self.device.name.clone())),
             (None, _) => Ok(Turn::Down),
         }
     }
