@@ -324,7 +324,7 @@ fn bits(items: impl Iterator<Item = bool>) -> u64 {
 }
 
 /// Registers, scratch memory and the number of backward jumps.
-struct State {
+struct Machine {
     a: u32,
     x: u32,
     memory: [u32; MEMORY_WORDS],
@@ -334,11 +334,11 @@ struct State {
 impl Interpreter {
     /// Runs the program on registers from a node on. All are 0 at first: earlier nodes do not set registers.
     fn run_registers(&self, start: NodeIndex, packet: &[u8], wire_len: u32) -> u32 {
-        let mut state = State { a: 0, x: 0, memory: [0; MEMORY_WORDS], repeats: 0 };
+        let mut machine = Machine { a: 0, x: 0, memory: [0; MEMORY_WORDS], repeats: 0 };
         let mut index = start;
         while let Some(node) = self.code.nodes.get(usize::from(index)) {
             let next = match node {
-                Node::Registers(registers) => match state.run(registers, packet, wire_len) {
+                Node::Registers(registers) => match machine.run(registers, packet, wire_len) {
                     Ok(next) => Some(next),
                     Err(length) => return length,
                 },
@@ -351,7 +351,7 @@ impl Interpreter {
     }
 }
 
-impl State {
+impl Machine {
     /// Runs a block. Returns the next node, or the verdict.
     #[inline(always)]
     fn run(&mut self, registers: &Registers, packet: &[u8], wire_len: u32) -> Result<NodeIndex, u32> {
