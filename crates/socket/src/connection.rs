@@ -31,7 +31,7 @@ pub struct Connection(Arc<Shared>);
 pub(crate) struct Shared {
     daemon: PathBuf,
     purpose: String,
-    line: Mutex<State>,
+    line: Mutex<Daemon>,
     /// Channels of the application's flows and listeners. Lock order: after `line` if both are taken.
     channels: Mutex<BTreeSet<u32>>,
     /// Daemons found after the first one.
@@ -47,9 +47,9 @@ pub(crate) struct Shared {
     process: u32,
 }
 
-/// State of the connection to the daemon.
+/// The daemon, as this connection knows it.
 #[derive(Debug)]
-enum State {
+enum Daemon {
     /// Connected. The second value hangs up when the daemon ends.
     There(Client, OwnedFd),
     /// The daemon ended at `since`. The one seen at `found` does not know the flows yet.
@@ -61,8 +61,8 @@ enum State {
 }
 
 /// The daemon ended just now.
-fn away() -> State {
-    State::Away { since: Instant::now(), found: None }
+fn away() -> Daemon {
+    Daemon::Away { since: Instant::now(), found: None }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -99,7 +99,7 @@ impl Connection {
             // The working directory may have changed when the attendant looks for another daemon.
             daemon: std::path::absolute(daemon).unwrap_or_else(|_| daemon.to_path_buf()),
             purpose: purpose.into(),
-            line: Mutex::new(State::There(client, hangs_up)),
+            line: Mutex::new(Daemon::There(client, hangs_up)),
             channels: Mutex::default(),
             found: AtomicU32::new(0),
             wake: OnceLock::new(),
@@ -147,7 +147,7 @@ impl Connection {
             Ok((Answer::Accepted(granted), fds)) => {
                 host.adopt_accepted(granted, geometry, fds).map_err(SocketError::Daemon)
             }
-            Err(_) if matches!(*self.0.lock(), State::Away { .. }) => Ok(Vec::new()),
+            Err(_) if matches!(*self.0.lock(), Daemon::Away { .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
             Ok(_) => Err(unexpected()),
         }
@@ -164,7 +164,7 @@ impl Connection {
     }
 
     pub(crate) fn has_daemon(&self) -> bool {
-        matches!(*self.0.lock(), State::There(..))
+        matches!(*self.0.lock(), Daemon::There(..))
     }
 
     /// The doorbells of all flows; `None` before the first flow.
@@ -183,7 +183,7 @@ impl Connection {
     pub(crate) fn close(&self, channel: u32) {
         let line = self.0.lock();
         lock(&self.0.channels).remove(&channel);
-        if let State::There(client, _) = &*line {
+        if let Daemon::There(client, _) = &*line {
             let _ = client.flows(Question::Close(channel));
         }
     }
@@ -214,23 +214,23 @@ pub(crate) struct Held<'a> {
     page: Option<Arc<OwnedFd>>,
     /// The application's channels at that time.
     channels: Vec<u32>,
-    line: MutexGuard<'a, State>,
+    line: MutexGuard<'a, Daemon>,
 }
 
 impl Held<'_> {
     /// Hangs up when the daemon ends; `None` if it has ended. A forked copy keeps only this descriptor.
     pub(crate) fn hangs_up(&self) -> Option<BorrowedFd<'_>> {
         match &*self.line {
-            State::There(_, hangs_up) => Some(hangs_up.as_fd()),
-            State::Away { .. } | State::Over => None,
+            Daemon::There(_, hangs_up) => Some(hangs_up.as_fd()),
+            Daemon::Away { .. } | Daemon::Over => None,
         }
     }
 
     /// Does the attendant's work in the copy.
     pub(crate) fn attend(&mut self) -> Attended {
-        if let State::There(_, hangs_up) = &*self.line
+        if let Daemon::There(_, hangs_up) = &*self.line
             && has_hung_up(hangs_up)
-            && let State::There(client, _) = std::mem::replace(&mut *self.line, away())
+            && let Daemon::There(client, _) = std::mem::replace(&mut *self.line, away())
         {
             // The copy closed the client's descriptor, and its number may belong to another file by now.
             std::mem::forget(client);
@@ -250,7 +250,7 @@ impl Drop for Connection {
         // A forked copy leaves the daemon alone.
         if self.0.process == std::process::id() {
             let mut line = self.0.lock();
-            if let State::There(client, _) = std::mem::replace(&mut *line, State::Over) {
+            if let Daemon::There(client, _) = std::mem::replace(&mut *line, Daemon::Over) {
                 client.close();
             }
         }
@@ -258,7 +258,7 @@ impl Drop for Connection {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Daemon> {
         lock(&self.line)
     }
 
@@ -273,8 +273,8 @@ impl Shared {
     /// Asks the connected daemon.
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), SocketError> {
         let mut line = self.lock();
-        let State::There(client, hangs_up) = &*line else {
-            return Err(if matches!(*line, State::Over) { SocketError::GONE } else { SocketError::Daemon(absent()) });
+        let Daemon::There(client, hangs_up) = &*line else {
+            return Err(if matches!(*line, Daemon::Over) { SocketError::GONE } else { SocketError::Daemon(absent()) });
         };
         match client.flows(question.clone()) {
             Ok(answered) => {
@@ -299,8 +299,8 @@ impl Shared {
     /// Hangs up when the daemon ends; `None` if it has ended.
     pub(crate) fn hangs_up(&self) -> Option<OwnedFd> {
         match &*self.lock() {
-            State::There(_, line) => line.try_clone().ok(),
-            State::Away { .. } | State::Over => None,
+            Daemon::There(_, line) => line.try_clone().ok(),
+            Daemon::Away { .. } | Daemon::Over => None,
         }
     }
 
@@ -346,31 +346,31 @@ impl Shared {
     }
 }
 
-impl State {
+impl Daemon {
     /// The attendant's next step.
     fn step(&mut self, over: &OwnedFd) -> Step {
         match self {
-            State::There(_, hangs_up) if !has_hung_up(hangs_up) => return Step::Is(Attended::There),
-            State::There(..) => *self = away(),
-            State::Away { since, found } if found.unwrap_or(*since).elapsed() >= LOOK => {
-                *self = State::Over;
+            Daemon::There(_, hangs_up) if !has_hung_up(hangs_up) => return Step::Is(Attended::There),
+            Daemon::There(..) => *self = away(),
+            Daemon::Away { since, found } if found.unwrap_or(*since).elapsed() >= LOOK => {
+                *self = Daemon::Over;
                 let _ = rustix::io::write(over, &1_u64.to_ne_bytes());
             }
-            State::Away { .. } | State::Over => {}
+            Daemon::Away { .. } | Daemon::Over => {}
         }
-        if matches!(self, State::Over) { Step::Is(Attended::Over) } else { Step::Look }
+        if matches!(self, Daemon::Over) { Step::Is(Attended::Over) } else { Step::Look }
     }
 
     /// Applies the result of a search. `is_open`: does the application still have this channel?
     fn came(&mut self, looked: Looked, is_open: impl Fn(u32) -> bool) -> Attended {
-        let State::Away { since, found } = self else { return Attended::Over };
+        let Daemon::Away { since, found } = self else { return Attended::Over };
         match looked {
             Looked::Found(client, hangs_up, claimed) => {
                 // The application closed these while the daemon was away.
                 for channel in claimed.into_iter().filter(|channel| !is_open(*channel)) {
                     let _ = client.flows(Question::Close(channel));
                 }
-                *self = State::There(client, hangs_up);
+                *self = Daemon::There(client, hangs_up);
                 Attended::There
             }
             Looked::Nowhere => Attended::Away,
