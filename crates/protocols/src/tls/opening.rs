@@ -16,7 +16,7 @@ const NO_ROOM_FOR_CERTIFICATES: &str = "tls certificates given up for want of me
 /// The opening of a side.
 #[derive(Debug)]
 pub struct Opening {
-    state: State,
+    phase: Phase,
     /// Copied bytes: the beginning of a possible hello, or the records from the one in which the hello ends.
     part: Vec<u8>,
     /// The next message that is told: each is an exchange, of the role that its hello has.
@@ -24,7 +24,7 @@ pub struct Opening {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Phase {
     /// A piece may begin or continue a hello. `passed`: bytes of the stream before it.
     Looking { passed: u64 },
     /// The hello was found; certificates may follow. `skip`: bytes of messages at the start of `part` that belong to the
@@ -37,7 +37,7 @@ enum State {
 impl Default for Opening {
     fn default() -> Opening {
         let id = Id { exchange: 0, side: Side::Client };
-        Opening { state: State::Looking { passed: 0 }, part: Vec::new(), id }
+        Opening { phase: Phase::Looking { passed: 0 }, part: Vec::new(), id }
     }
 }
 
@@ -52,18 +52,18 @@ impl Opening {
         scratch: &mut Vec<u8>,
         ear: &mut dyn Ear<Fact>,
     ) -> Fed {
-        let fed = match self.state {
-            State::Looking { passed } => {
+        let fed = match self.phase {
+            Phase::Looking { passed } => {
                 let passed = passed + u64::from(wire_len);
-                self.state = State::Looking { passed };
+                self.phase = Phase::Looking { passed };
                 let fed = self.look(bytes, kept, scratch, ear);
-                if self.state == (State::Looking { passed }) && self.part.is_empty() && passed > TLS_PREAMBLE_BYTES {
-                    self.state = State::Over;
+                if self.phase == (Phase::Looking { passed }) && self.part.is_empty() && passed > TLS_PREAMBLE_BYTES {
+                    self.phase = Phase::Over;
                 }
                 fed
             }
-            State::Behind { .. } => self.behind(bytes, kept, scratch, ear),
-            State::Over => Fed::NotMine,
+            Phase::Behind { .. } => self.behind(bytes, kept, scratch, ear),
+            Phase::Over => Fed::NotMine,
         };
         if self.is_over() {
             kept.clear(&mut self.part);
@@ -73,25 +73,25 @@ impl Opening {
 
     /// Bytes are missing before those that come next. Behind the hello nothing more is read.
     pub fn gap(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
-        match self.state {
-            State::Looking { .. } => self.forget(kept, ear),
-            State::Behind { .. } => {
-                self.state = State::Over;
+        match self.phase {
+            Phase::Looking { .. } => self.forget(kept, ear),
+            Phase::Behind { .. } => {
+                self.phase = Phase::Over;
                 kept.clear(&mut self.part);
             }
-            State::Over => {}
+            Phase::Over => {}
         }
     }
 
     /// The stream is over.
     pub fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         self.gap(kept, ear);
-        self.state = State::Over;
+        self.phase = Phase::Over;
     }
 
     /// Whether later bytes are passed over.
     pub fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.phase == Phase::Over
     }
 
     /// Drops an unfinished hello whose rest will not come.
@@ -120,7 +120,7 @@ impl Opening {
                     match behind_hello(stream).filter(|_| is_plain) {
                         Some(place) => {
                             let in_stream = stream.get(place.record..).unwrap_or_default().to_vec();
-                            self.state = State::Behind { skip: place.skip, need: 0 };
+                            self.phase = Phase::Behind { skip: place.skip, need: 0 };
                             kept.clear(&mut self.part);
                             for bytes in [&in_stream[..], after] {
                                 if !bytes.is_empty() && !self.is_over() {
@@ -128,7 +128,7 @@ impl Opening {
                                 }
                             }
                         }
-                        None => self.state = State::Over,
+                        None => self.phase = Phase::Over,
                     }
                     return Fed::Mine;
                 }
@@ -142,7 +142,7 @@ impl Opening {
                         ear.odd(self.id, "tls.invalid_handshake_message");
                         ear.count("malformed tls hellos", 1);
                     }
-                    self.state = State::Over;
+                    self.phase = Phase::Over;
                     return Fed::NotMine;
                 }
             };
@@ -152,7 +152,7 @@ impl Opening {
             }
             if !kept.keep(&mut self.part, more) {
                 ear.lost(self.id, NO_ROOM_FOR_HELLO);
-                self.state = State::Over;
+                self.phase = Phase::Over;
                 return Fed::NotMine;
             }
             (rest, is_part) = (behind, true);
@@ -162,10 +162,10 @@ impl Opening {
 
     /// Looks for certificates, with `bytes` more.
     fn behind(&mut self, bytes: &[u8], kept: &Carried, scratch: &mut Vec<u8>, ear: &mut dyn Ear<Fact>) -> Fed {
-        let State::Behind { skip, need } = self.state else { return Fed::NotMine };
+        let Phase::Behind { skip, need } = self.phase else { return Fed::NotMine };
         if !kept.keep(&mut self.part, bytes) {
             ear.lost(self.id, NO_ROOM_FOR_CERTIFICATES);
-            self.state = State::Over;
+            self.phase = Phase::Over;
             return Fed::NotMine;
         }
         if self.part.len() < need {
@@ -178,7 +178,7 @@ impl Opening {
                 ear.end(self.id, How::Complete);
             }
             Err(Stop::Incomplete { need }) => {
-                self.state = State::Behind { skip, need };
+                self.phase = Phase::Behind { skip, need };
                 return Fed::Mine;
             }
             Err(_) => {
@@ -186,11 +186,11 @@ impl Opening {
                 if is_too_long(scratch.get(skip..).unwrap_or_default()) {
                     ear.odd(self.id, "tls.handshake_invalid_length");
                 }
-                self.state = State::Over;
+                self.phase = Phase::Over;
                 return Fed::NotMine;
             }
         }
-        self.state = State::Over;
+        self.phase = Phase::Over;
         Fed::Mine
     }
 }
