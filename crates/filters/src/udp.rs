@@ -52,7 +52,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(Udp { table: FlowTable::default(), idle, origins: Origins::new(params) }))
 }
 
-struct State {
+struct Entry {
     /// The flow's stream number.
     number: u32,
     /// Time of the latest datagram.
@@ -62,7 +62,7 @@ struct State {
 }
 
 struct Udp {
-    table: FlowTable<State, 1>,
+    table: FlowTable<Entry, 1>,
     idle: u64,
     origins: Origins,
 }
@@ -107,11 +107,11 @@ impl Udp {
     fn class_of(&mut self, datagram: &Datagram, block: &Descriptor, cx: &mut Context<'_>) -> Option<Class> {
         if let Some((slot, way)) = self.table.find(&datagram.flow, datagram.scope) {
             self.table.touch(slot);
-            let state = self.table.get_mut(slot)?;
-            let silent = block.time.saturating_sub(state.last);
-            (state.last, state.last_seen) = (block.time.max(state.last), cx.now);
+            let entry = self.table.get_mut(slot)?;
+            let silent = block.time.saturating_sub(entry.last);
+            (entry.last, entry.last_seen) = (block.time.max(entry.last), cx.now);
             if silent <= self.idle {
-                return Some(Class::of_stream(state.number, u8::from(way == Way::Back)));
+                return Some(Class::of_stream(entry.number, u8::from(way == Way::Back)));
             }
             // The clock is behind a leap in the packets' times. `flows` tells flows apart by these, too.
             cx.count("flows idle", 1);
@@ -132,20 +132,20 @@ impl Udp {
         let (vlans, tunnels) = facts_of(cx.rings, block, vlans);
         let facts = StreamFacts { vlans, tunnels, ..StreamFacts::new(flow, block.time, StreamState::Established) };
         let number = cx.streams.open(facts)?;
-        self.table.insert(flow, scope, 0, State { number, last: block.time, last_seen: cx.now });
+        self.table.insert(flow, scope, 0, Entry { number, last: block.time, last_seen: cx.now });
         Some(Class::of_stream(number, 0))
     }
 
     fn end(&mut self, slot: Slot, cx: &mut Context<'_>) {
-        if let Some(state) = self.table.remove(slot) {
-            cx.streams.close(state.number);
+        if let Some(entry) = self.table.remove(slot) {
+            cx.streams.close(entry.number);
         }
     }
 
     /// When the flow that has been silent longest must be checked.
     fn next_due(&self) -> u64 {
         let oldest = self.table.oldest(0).and_then(|slot| self.table.get(slot));
-        oldest.map_or(u64::MAX, |state| state.last_seen.saturating_add(self.idle).saturating_add(1))
+        oldest.map_or(u64::MAX, |entry| entry.last_seen.saturating_add(self.idle).saturating_add(1))
     }
 }
 

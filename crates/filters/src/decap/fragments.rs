@@ -58,11 +58,11 @@ struct Packet {
     head: Option<(Descriptor, Frame)>,
     /// Tells this packet from an earlier one with the same key.
     serial: u64,
-    state: State,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Phase {
     /// Fragments are missing.
     Open,
     /// It was complete and passed; its pieces are kept, to compare further fragments with.
@@ -234,7 +234,7 @@ impl Fragments {
     /// Whether a packet with the same fields is under way in another tunnel, or outside of this one. A receiver that ends both
     /// puts their fragments together.
     fn meets_split(&mut self, key: Key, outside: Option<Vlans>) -> bool {
-        let is_open = |key: &Key| self.packets.get(key).is_some_and(|packet| packet.state == State::Open);
+        let is_open = |key: &Key| self.packets.get(key).is_some_and(|packet| packet.phase == Phase::Open);
         let Some(vlans) = outside else { return self.tunnelled.get(&key).is_some_and(is_open) };
         let bare = Key { scope: 0, vlans, ..key };
         let other = self.tunnelled.get(&bare).filter(|other| **other != key && is_open(other));
@@ -262,11 +262,11 @@ impl Fragments {
         // It may lie between and beside all those that it overlaps.
         let (mut packets, mut pieces) = (1, 1);
         if let Some(packet) = self.packets.get(key) {
-            if packet.state == State::Stopped {
+            if packet.phase == Phase::Stopped {
                 return refuse("of a stopped packet");
             }
             let (met, differs) = packet.pieces.meet(range.clone(), *part, cx.rings);
-            let is_whole = packet.state == State::Passed;
+            let is_whole = packet.phase == Phase::Passed;
             if differs || is_whole && packet.disagrees(range.end, is_last) {
                 cx.count("fragments overlap with other bytes", 1);
                 return refuse("a fragment contradicts one that passed");
@@ -309,7 +309,7 @@ impl Fragments {
             let Some((due, key)) = self.passed.pop_back() else { return };
             let Some(mut packet) = self.packets.remove(&key) else { continue };
             self.let_go(&mut packet, rings);
-            packet.state = State::Stopped;
+            packet.phase = Phase::Stopped;
             self.packets.insert(key, packet);
             self.stopped.push_back((due, key));
         }
@@ -345,7 +345,7 @@ impl Fragments {
         }
         self.serials += 1;
         let packet =
-            Packet { pieces: Pieces::default(), len: None, head: None, serial: self.serials, state: State::Open };
+            Packet { pieces: Pieces::default(), len: None, head: None, serial: self.serials, phase: Phase::Open };
         self.packets.insert(key, packet);
         self.due.push_back((cx.now.saturating_add(self.timeout), key, self.serials));
     }
@@ -358,7 +358,7 @@ impl Fragments {
             if let Some((head, _)) = packet.head.take() {
                 cx.rings.release(&head);
             }
-            packet.state = State::Passed;
+            packet.phase = Phase::Passed;
             self.packets.insert(*key, packet);
             self.passed.push_back((cx.now.saturating_add(self.timeout), *key));
             self.completed += 1;
@@ -449,7 +449,7 @@ impl Fragments {
 }
 
 fn is_under_way(packets: &HashMap<Key, Packet>, key: &Key, serial: u64) -> bool {
-    packets.get(key).is_some_and(|packet| packet.serial == serial && packet.state == State::Open)
+    packets.get(key).is_some_and(|packet| packet.serial == serial && packet.phase == Phase::Open)
 }
 
 impl Packet {

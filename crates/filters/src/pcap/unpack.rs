@@ -27,17 +27,17 @@ const XZ_KIB: u32 = (64 + 1) << 10;
 
 /// The decompressed bytes of an input of a kind that is compressed.
 pub(super) fn reader(kind: FileKind, input: impl Read + 'static) -> impl Read {
-    let state = Rc::new(RefCell::new(State::Going));
-    let watched = Watched { input: Box::new(input), state: Rc::clone(&state) };
+    let progress = Rc::new(RefCell::new(Progress::Going));
+    let watched = Watched { input: Box::new(input), progress: Rc::clone(&progress) };
     let input = BufReader::with_capacity(COMPRESSED_BYTES, watched);
     let decoder: Box<dyn Read> = match kind {
-        FileKind::Zstd => Box::new(Frames::<Zstd>::new(input, &state)),
-        FileKind::Lz4 => Box::new(Frames::<Lz4>::new(input, &state)),
+        FileKind::Zstd => Box::new(Frames::<Zstd>::new(input, &progress)),
+        FileKind::Lz4 => Box::new(Frames::<Lz4>::new(input, &progress)),
         FileKind::Xz => Box::new(XzReader::new_mem_limit(input, true, XZ_KIB)),
         FileKind::Bzip2 => Box::new(MultiBzDecoder::new(input)),
         _ => Box::new(MultiGzDecoder::new(input)),
     };
-    Unpacked { decoder, state }
+    Unpacked { decoder, progress }
 }
 
 /// Whether the compressed data is itself damaged or cut, or its window too large.
@@ -46,7 +46,7 @@ pub(super) fn is_damage(error: &io::Error) -> bool {
 }
 
 /// How far the compressed input is.
-enum State {
+enum Progress {
     Going,
     /// A decoder asked for bytes behind the last one.
     Ended,
@@ -56,16 +56,16 @@ enum State {
 /// An input that notes its end and its failure. Decoders report both in their own ways.
 struct Watched {
     input: Box<dyn Read>,
-    state: Rc<RefCell<State>>,
+    progress: Rc<RefCell<Progress>>,
 }
 
 impl Read for Watched {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(space);
         match &read {
-            Ok(0) if !space.is_empty() => *self.state.borrow_mut() = State::Ended,
+            Ok(0) if !space.is_empty() => *self.progress.borrow_mut() = Progress::Ended,
             Err(error) if error.kind() != ErrorKind::Interrupted => {
-                *self.state.borrow_mut() = State::Failed(io::Error::new(error.kind(), error.to_string()));
+                *self.progress.borrow_mut() = Progress::Failed(io::Error::new(error.kind(), error.to_string()));
             }
             _ => {}
         }
@@ -76,18 +76,18 @@ impl Read for Watched {
 /// A decoder whose errors say what is wrong with the input.
 struct Unpacked {
     decoder: Box<dyn Read>,
-    state: Rc<RefCell<State>>,
+    progress: Rc<RefCell<Progress>>,
 }
 
 impl Read for Unpacked {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        self.decoder.read(space).map_err(|error| match self.state.replace(State::Going) {
-            State::Failed(failure) => failure,
-            State::Ended => io::Error::new(ErrorKind::UnexpectedEof, "its compressed data ends early"),
-            State::Going if error.kind() == ErrorKind::OutOfMemory => {
+        self.decoder.read(space).map_err(|error| match self.progress.replace(Progress::Going) {
+            Progress::Failed(failure) => failure,
+            Progress::Ended => io::Error::new(ErrorKind::UnexpectedEof, "its compressed data ends early"),
+            Progress::Going if error.kind() == ErrorKind::OutOfMemory => {
                 io::Error::new(ErrorKind::InvalidData, "its compressed data needs a larger window than is read")
             }
-            State::Going => io::Error::new(ErrorKind::InvalidData, "its compressed data is damaged"),
+            Progress::Going => io::Error::new(ErrorKind::InvalidData, "its compressed data is damaged"),
         })
     }
 }
@@ -114,12 +114,12 @@ struct Frames<F> {
     input: Option<BufReader<Watched>>,
     /// The current frame, and whether the end of the input ends it.
     frame: Option<(F, bool)>,
-    state: Rc<RefCell<State>>,
+    progress: Rc<RefCell<Progress>>,
 }
 
 impl<F: Frame> Frames<F> {
-    fn new(input: BufReader<Watched>, state: &Rc<RefCell<State>>) -> Frames<F> {
-        Frames { input: Some(input), frame: None, state: Rc::clone(state) }
+    fn new(input: BufReader<Watched>, progress: &Rc<RefCell<Progress>>) -> Frames<F> {
+        Frames { input: Some(input), frame: None, progress: Rc::clone(progress) }
     }
 
     /// Begins the next frame; `false` at the end of the input.
@@ -159,7 +159,7 @@ impl<F: Frame> Read for Frames<F> {
                 self.frame = Some((frame, open));
                 return Ok(read);
             }
-            if matches!(*self.state.borrow(), State::Ended) && !open {
+            if matches!(*self.progress.borrow(), Progress::Ended) && !open {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             self.input = Some(frame.finish()?.into_inner().1);

@@ -166,7 +166,7 @@ pub fn ends(
         output,
         what: what.clone(),
         latency,
-        state: State::Asking(from, named),
+        phase: Phase::Asking(from, named),
         stopped: None,
         deaths: Vec::new(),
     };
@@ -180,14 +180,14 @@ struct FromProcess {
     output: Type,
     what: String,
     latency: Option<Duration>,
-    state: State,
+    phase: Phase,
     /// When the request was told to stop. `None`: not yet.
     stopped: Option<Instant>,
     /// Recent deaths of processes.
     deaths: Vec<Instant>,
 }
 
-enum State {
+enum Phase {
     /// The process has not begun to write.
     Asking(AskedReader, Named),
     Reading(Box<Reading>),
@@ -222,8 +222,8 @@ impl FromProcess {
     }
 
     fn end_or_restart(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
-        let state = std::mem::replace(&mut self.state, State::Over);
-        if let State::Reading(mut reading) = state {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
+        if let Phase::Reading(mut reading) = phase {
             // Open streams and messages end here: the next process does not know them.
             reading.finish(cx);
         }
@@ -257,7 +257,7 @@ impl FromProcess {
             cx.notice(format!("{} {how}; another one goes on", self.what));
             match self.process.again() {
                 Ok(Rings { into, from, named }) => {
-                    self.state = State::Asking(from, named);
+                    self.phase = Phase::Asking(from, named);
                     // If the sink is finished, dropping the writer ends the ring, and so the process.
                     self.link.set(|state| state.next = Some(into).filter(|_| !state.is_finished));
                     return Ok(Pull::Ready);
@@ -272,24 +272,24 @@ impl Source for FromProcess {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.look_at_stop(cx);
         let nap = if self.stopped.is_some() { NAP } else { Duration::MAX };
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => Ok(Pull::End),
-            State::Asking(asked, named) => match asked.answer(Some(Instant::now())) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Over => Ok(Pull::End),
+            Phase::Asking(asked, named) => match asked.answer(Some(Instant::now())) {
                 Ok(Ok(reader)) => {
                     let ring = PipeReader::new(named, reader);
                     let reading = Reading::new(ring, continuity_of(self.output), self.what.clone(), self.latency);
-                    self.state = State::Reading(Box::new(reading));
+                    self.phase = Phase::Reading(Box::new(reading));
                     Ok(Pull::Ready)
                 }
                 Ok(Err(asked)) if self.process.lives() => {
-                    self.state = State::Asking(asked, named);
+                    self.phase = Phase::Asking(asked, named);
                     Ok(Pull::Idle(NAP))
                 }
                 Ok(Err(_)) | Err(_) => self.ended(cx),
             },
-            State::Reading(mut reading) => {
+            Phase::Reading(mut reading) => {
                 let found = reading.pull(cx).inspect_err(|_| self.link.set(|state| state.is_over = true));
-                self.state = State::Reading(reading);
+                self.phase = Phase::Reading(reading);
                 match found? {
                     Found::Blocks => Ok(Pull::Ready),
                     Found::Nothing(wait) => Ok(Pull::Idle(wait.min(nap))),
@@ -302,17 +302,17 @@ impl Source for FromProcess {
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        match &mut self.state {
-            State::Asking(asked, _) => Some(asked.answer_fd()),
-            State::Reading(reading) => reading.bell(),
-            State::Over => None,
+        match &mut self.phase {
+            Phase::Asking(asked, _) => Some(asked.answer_fd()),
+            Phase::Reading(reading) => reading.bell(),
+            Phase::Over => None,
         }
     }
 
     fn follows(&self) -> Option<Moment> {
-        match &self.state {
-            State::Reading(reading) => reading.moment(),
-            State::Asking(..) | State::Over => None,
+        match &self.phase {
+            Phase::Reading(reading) => reading.moment(),
+            Phase::Asking(..) | Phase::Over => None,
         }
     }
 
@@ -328,14 +328,14 @@ impl Source for FromProcess {
     }
 
     fn account(&mut self, cx: &mut Context<'_>) {
-        if let State::Reading(reading) = &mut self.state {
+        if let Phase::Reading(reading) = &mut self.phase {
             reading.book(cx);
         }
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
         self.link.set(|state| state.is_over = true);
-        if let State::Reading(mut reading) = std::mem::replace(&mut self.state, State::Over) {
+        if let Phase::Reading(mut reading) = std::mem::replace(&mut self.phase, Phase::Over) {
             reading.finish(cx);
             // The request wants no more blocks from the process.
             self.process.kill();

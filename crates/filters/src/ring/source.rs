@@ -26,7 +26,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         continuity: continuity_of(one),
         what,
         latency: env.latency,
-        state: State::Asking(asked),
+        phase: Phase::Asking(asked),
         note: size_note(params),
     }))
 }
@@ -36,12 +36,12 @@ struct Ring {
     continuity: Continuity,
     what: String,
     latency: Option<Duration>,
-    state: State,
+    phase: Phase,
     /// A notice still to be given.
     note: Option<String>,
 }
 
-enum State {
+enum Phase {
     /// There is no writer yet.
     Asking(AskedReader),
     Reading(Box<Reading>),
@@ -59,25 +59,25 @@ impl Source for Ring {
         if let Some(note) = self.note.take() {
             cx.notice(note);
         }
-        let mut reading = match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => return Ok(Pull::End),
-            State::Reading(reading) => reading,
-            State::Asking(asked) => {
+        let mut reading = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Over => return Ok(Pull::End),
+            Phase::Reading(reading) => reading,
+            Phase::Asking(asked) => {
                 match asked.answer(Some(Instant::now())) {
                     Ok(Ok(reader)) => {
                         let ring = PipeReader::new(self.named.clone(), reader);
                         let reading = Reading::new(ring, self.continuity, self.what.clone(), self.latency);
-                        self.state = State::Reading(Box::new(reading));
+                        self.phase = Phase::Reading(Box::new(reading));
                         return Ok(Pull::Ready);
                     }
-                    Ok(Err(asked)) => self.state = State::Asking(asked),
+                    Ok(Err(asked)) => self.phase = Phase::Asking(asked),
                     Err(error) => return self.failed(error),
                 }
                 return Ok(Pull::Idle(NAP));
             }
         };
         let found = reading.pull(cx);
-        self.state = State::Reading(reading);
+        self.phase = Phase::Reading(reading);
         match found? {
             Found::Blocks => Ok(Pull::Ready),
             Found::Nothing(nap) => Ok(Pull::Idle(nap)),
@@ -91,38 +91,38 @@ impl Source for Ring {
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        match &mut self.state {
-            State::Asking(asked) => Some(asked.answer_fd()),
-            State::Reading(reading) => reading.bell(),
-            State::Over => None,
+        match &mut self.phase {
+            Phase::Asking(asked) => Some(asked.answer_fd()),
+            Phase::Reading(reading) => reading.bell(),
+            Phase::Over => None,
         }
     }
 
     fn follows(&self) -> Option<Moment> {
-        match &self.state {
-            State::Reading(reading) => reading.moment(),
-            State::Asking(_) | State::Over => None,
+        match &self.phase {
+            Phase::Reading(reading) => reading.moment(),
+            Phase::Asking(_) | Phase::Over => None,
         }
     }
 
     fn stop(&mut self) -> bool {
-        match &mut self.state {
-            State::Reading(reading) => {
+        match &mut self.phase {
+            Phase::Reading(reading) => {
                 reading.stop();
                 true
             }
-            State::Asking(_) | State::Over => false,
+            Phase::Asking(_) | Phase::Over => false,
         }
     }
 
     fn account(&mut self, cx: &mut Context<'_>) {
-        if let State::Reading(reading) = &mut self.state {
+        if let Phase::Reading(reading) = &mut self.phase {
             reading.book(cx);
         }
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        if let State::Reading(mut reading) = std::mem::replace(&mut self.state, State::Over) {
+        if let Phase::Reading(mut reading) = std::mem::replace(&mut self.phase, Phase::Over) {
             reading.finish(cx);
         }
     }
