@@ -4,6 +4,7 @@ use base::limits::WORKERS;
 use engine::{Plan, Queue, Workers};
 use filter::{Param, ParamType, Params, Wait};
 use request::{Diagnostic, Span};
+use std::time::Duration;
 
 /// Settings of a request as a whole.
 pub static SETTINGS: [Param; 7] = [
@@ -105,6 +106,11 @@ fn processors_here() -> Vec<u32> {
 
 fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// How much later than it came a block may be found (`set latency=`).
+pub fn latency(settings: &Params) -> Option<Duration> {
+    settings.number("latency").map(Duration::from_nanos)
 }
 
 /// A plan without nodes, with what a request's settings say.

@@ -2,7 +2,7 @@
 //!
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
-use crate::rest::{Left, Opened};
+use crate::left::{Left, Opened};
 use crate::space::{APP, Space};
 use control::transaction::Step;
 use control::{Offer, StepError};

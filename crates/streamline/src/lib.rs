@@ -27,9 +27,11 @@
 mod app_space;
 mod compiled;
 pub mod devices;
+mod error;
 pub mod frames;
 pub mod isolate;
 mod kept_ring;
+mod left;
 mod live;
 pub mod parser;
 mod rest;
@@ -43,9 +45,10 @@ pub use base::id::Class;
 pub use buffer::Flags;
 pub use control::explain;
 pub use engine::{End, Report, Worker};
+pub use error::Error;
 pub use filter::record::{FieldValue, Row};
 pub use filter::{Kind, Output, StreamFacts, Type, Types};
-pub use session::{Error, Finished, Job, Session, registry};
+pub use session::{Finished, Job, Session, registry};
 pub use socket::net;
 pub use stream::{Block, OpenEnd, Push, Stream};
 

@@ -1,6 +1,7 @@
 //! The worker's part of a plan, in which everything that runs further down is a source.
 
-use crate::live::{LiveSpaces, Reads};
+use crate::left::{Left, Opened};
+use crate::live::LiveSpaces;
 use crate::space::{DAEMON, KERNEL, PARSER};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::device::opened_by_owner;
@@ -85,43 +86,5 @@ impl Rest {
         self.plan.nodes.push(Node { label: PARSER.into(), task, space, input, how, edges: Vec::new() });
         self.plan.nodes[from].edges.push(Edge::plain(to));
         self.left.push(Left::Given(origin, Opened::New(instance)));
-    }
-}
-
-/// What a node of the worker's plan is.
-pub(crate) enum Left {
-    /// The same node of the whole plan.
-    Node(NodeId),
-    /// A source of blocks from elsewhere, or a sink to there. The node is the one of the whole plan that gives those
-    /// blocks.
-    Given(NodeId, Opened),
-    /// A source that stands for nodes that run below.
-    Source {
-        /// The last node of the whole plan that it stands for.
-        origin: NodeId,
-        /// The source itself.
-        source: Opened,
-        /// The packets or counts that the source reads.
-        reads: Reads,
-        /// The first packet from which it can replace other sources of its device. `None`: it cannot.
-        first: Option<u64>,
-    },
-}
-
-pub(crate) enum Opened {
-    New(filter::run::Instance),
-    /// This node of the running worker.
-    Running(usize),
-}
-
-impl Left {
-    /// The node of the whole plan whose blocks this node gives.
-    pub(crate) fn origin(&self) -> NodeId {
-        let (Left::Node(id) | Left::Given(id, _) | Left::Source { origin: id, .. }) = self;
-        *id
-    }
-
-    pub(crate) fn is_node(&self, id: NodeId) -> bool {
-        matches!(self, Left::Node(one) if *one == id)
     }
 }

@@ -3,6 +3,7 @@
 mod change;
 mod placing;
 
+pub use crate::error::Error;
 pub(crate) use change::PreparedChange;
 pub use change::RunningPlan;
 
@@ -11,22 +12,23 @@ use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::isolate;
+use crate::left::Left;
 use crate::live::{Known, LiveSpaces, RunningSource};
+use crate::parser::bases::Bases;
 use crate::parser::client::{Client, Joiner};
 use crate::parser::prefix::{self, Prefix};
 use crate::parser::space::{Join, ParserSpace};
-use crate::parser::stage::Bases;
-use crate::rest::{Left, Rest};
+use crate::rest::Rest;
 use crate::running::edges::EdgeNames;
 use crate::space::PARSER;
 use base::atomic::StopFlag;
 use capture::Devices;
 use control::transaction::{CarryError, carry_error};
-use control::{Design, Graph, Registry, checked};
+use control::{Design, Graph, Registry, checked, settings};
 use engine::profile::{Costs, Measured, Meter, tell};
 use engine::{End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
-use filter::{Env, Failure, Kind, Lower, Output, Schema, Spaces, Types, Wait};
+use filter::{Env, Kind, Lower, Output, Schema, Spaces, Types, Wait};
 use filters::conversations;
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
@@ -36,58 +38,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 /// All filters.
 pub fn registry() -> Registry {
     static LISTS: [&[&Kind]; 3] = [filters::KINDS, conversations::KINDS, inspection::KINDS];
     Registry::new(&LISTS)
-}
-
-/// An error, sorted by whose fault it is.
-#[derive(Clone, Debug)]
-pub enum Error {
-    /// The request is wrong: the place, and what would be right.
-    Request(Diagnostic),
-    /// The request turned out to be wrong once the input was known.
-    Input(String),
-    /// Input, output or the system failed.
-    System(String),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Request(diagnostic) => diagnostic.fmt(f),
-            Error::Input(text) | Error::System(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<Diagnostic> for Error {
-    fn from(diagnostic: Diagnostic) -> Error {
-        Error::Request(diagnostic)
-    }
-}
-
-impl From<CarryError> for Error {
-    fn from(error: CarryError) -> Error {
-        match error {
-            CarryError::Request(diagnostic) => Error::Request(diagnostic),
-            CarryError::System(text) => Error::System(text),
-        }
-    }
-}
-
-impl From<Box<Failure>> for Error {
-    fn from(failure: Box<Failure>) -> Error {
-        match *failure {
-            Failure::Request(text) => Error::Input(text),
-            Failure::System(text) => Error::System(text),
-        }
-    }
 }
 
 /// Prepares requests: knows the filters and the outside world.
@@ -324,8 +279,8 @@ impl Session {
 
     /// The outside world for the filters of a graph.
     fn env_of(&self, graph: &Graph) -> Env {
-        let wait = control::settings::plan(&graph.settings).wait;
-        Env { wait, latency: latency(graph), daemon: self.devices.daemon(), ..self.env.clone() }
+        let wait = settings::plan(&graph.settings).wait;
+        Env { wait, latency: settings::latency(&graph.settings), daemon: self.devices.daemon(), ..self.env.clone() }
     }
 
     /// Checks and places a request, but opens nothing.
@@ -373,7 +328,9 @@ impl Session {
         let devices: Arc<dyn Devices> = self.devices.clone();
         Here {
             app: AppSpace::new(self.env_of(graph)),
-            live: LiveSpaces::new(&devices, &self.env.compiler).beside(running).latency(latency(graph)),
+            live: LiveSpaces::new(&devices, &self.env.compiler)
+                .beside(running)
+                .latency(settings::latency(&graph.settings)),
             shared,
             stay: BTreeSet::new(),
             known: Known::new(Arc::clone(&self.env.compiler), self.push_down, running),
@@ -546,11 +503,6 @@ fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
         (runs_for_all && !is_end(design, id)).then_some((id, prefix, continuity))
     });
     cuts.collect()
-}
-
-/// How much later than it came a block may be found (`set latency=`).
-pub(crate) fn latency(graph: &Graph) -> Option<Duration> {
-    graph.settings.number("latency").map(Duration::from_nanos)
 }
 
 fn is_end(design: &Design, id: NodeId) -> bool {

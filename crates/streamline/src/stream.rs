@@ -11,7 +11,8 @@
 //!
 //! Not for requests that run beside the program: that is [`Job`].
 
-use crate::session::{Error, Finished, Job, Session};
+use crate::error::Error;
+use crate::session::{Finished, Job, Session};
 use base::atomic::StopFlag;
 use base::id::Class;
 use base::limits::{BLOCK_BYTES, PUSHED_BYTES};

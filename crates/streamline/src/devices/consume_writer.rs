@@ -14,8 +14,8 @@
 //! `docs/decisions/consume.md` has more.
 
 use super::Promiscuous;
+use super::error::capture_error;
 use super::kernel_writer::cannot_choose;
-use super::opener::capture_error;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::writer::own;

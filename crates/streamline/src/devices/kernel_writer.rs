@@ -29,7 +29,7 @@ impl KernelWriter {
         ring_bytes: u64,
     ) -> Result<KernelWriter, CaptureError> {
         let link = &device.link;
-        let watch = Watch::new(namespace).map_err(super::opener::capture_error)?;
+        let watch = Watch::new(namespace).map_err(super::error::capture_error)?;
         let mut capture = CaptureProgram::new(ring_bytes, link_type == ETHERNET).map_err(capture_error)?;
         capture.attach(link.index, Way::In).map_err(capture_error)?;
         // A loopback device receives what it sends: one direction is enough.

@@ -6,9 +6,11 @@
 //! - `kernel_writer` — the kernel's program.
 //! - `packet_writer` — a thread that copies from a packet socket.
 //! - `consume_writer` — threads that take packets away.
+//! - `error` — errors of a driver as errors of a capture.
 
 pub(crate) mod auto;
 mod consume_writer;
+mod error;
 mod kernel_writer;
 pub mod opener;
 mod packet_writer;
@@ -35,7 +37,7 @@ impl Promiscuous {
         *holder = match wanted {
             false => None,
             true => {
-                let socket = PacketSocket::new(index).map_err(opener::capture_error)?;
+                let socket = PacketSocket::new(index).map_err(error::capture_error)?;
                 socket
                     .become_promiscuous()
                     .map_err(|error| CaptureError::system("the device does not become promiscuous", &error))?;

@@ -1,6 +1,7 @@
 //! Chooses the writer for a device: the kernel's program where it sees what a packet socket would see.
 
 use super::consume_writer::ConsumeWriter;
+use super::error::capture_error;
 use super::kernel_writer::KernelWriter;
 use super::packet_writer::{self, PacketWriter};
 use capture::{By, CaptureError, CaptureErrorKind, Mode, Opened, Writer};
@@ -76,18 +77,6 @@ impl Opened for Opener {
 /// Remembers the names of other processes' programs now, since the right to ask for them may be given up later.
 pub fn remember_foreign_programs() {
     driver::af_xdp::foreign::remember();
-}
-
-/// Converts a driver's error.
-pub fn capture_error(error: driver::Error) -> CaptureError {
-    let kind = match &error {
-        driver::Error::Absent(_) => CaptureErrorKind::Absent,
-        driver::Error::Invalid(_) => CaptureErrorKind::Request,
-        driver::Error::NotPermitted { .. } => CaptureErrorKind::Denied,
-        driver::Error::Unsupported(_) => CaptureErrorKind::Cannot,
-        driver::Error::Removed(_) | driver::Error::System { .. } => CaptureErrorKind::System,
-    };
-    CaptureError::new(kind, error.to_string())
 }
 
 /// Whether the kernel's programs see outgoing frames as a packet socket would.

@@ -11,8 +11,8 @@
 //! Either way the copying thread asks the expressions one by one for each packet that came in.
 
 use super::Promiscuous;
+use super::error::capture_error;
 use super::kernel_writer::to_kernel;
-use super::opener::capture_error;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::{CaptureError, Device, Direction, ETHERNET, Expression};

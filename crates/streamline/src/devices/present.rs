@@ -1,6 +1,6 @@
 //! The devices of this process's network namespace, as they come and go.
 
-use super::opener::capture_error;
+use super::error::capture_error;
 use capture::CaptureError;
 use driver::namespace::Namespace;
 use driver::watch::Watch;

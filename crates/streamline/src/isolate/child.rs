@@ -4,7 +4,7 @@
 //! Standard input gives the request: a number of lines, then the lines. When it closes, the parent process is gone, and
 //! this one ends. On standard output this process reports to its parent, one line for each event.
 
-use super::process::{END, LINES};
+use super::words::{COUNT, END, FAILED, LINES, NOTE, READY};
 use crate::parser::confine;
 use crate::session::Session;
 use base::atomic::StopFlag;
@@ -13,15 +13,6 @@ use filter::Output;
 use guard::CapabilitySet;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
-
-/// The process is ready to run.
-pub(super) const READY: &str = "ready";
-
-pub(super) const FAILED: &str = "failed: ";
-
-pub(super) const NOTE: &str = "note: ";
-
-pub(super) const COUNT: &str = "count: ";
 
 const NOTE_BYTES: usize = 512;
 

@@ -3,15 +3,19 @@
 //!
 //! - here — replaces the filters in a plan by the two ends of a process.
 //! - `process` — starts the process, learns why it ended, and starts another.
+//! - `words` — what that process and this one agree on.
 //! - [`child`] — the process itself: an ordinary request between two rings, confined.
 
 pub mod child;
 mod process;
+mod words;
 
-use crate::rest::{Left, Opened, Rest};
-use crate::session::{Error, latency};
+use crate::error::Error;
+use crate::left::{Left, Opened};
+use crate::rest::Rest;
 use control::Design;
 use control::isolate::{Group, groups};
+use control::settings::latency;
 use engine::{How, Node, NodeId, Task};
 use filter::run::Instance;
 use filter::{Kind, Params};
@@ -39,13 +43,19 @@ pub(crate) fn carve(design: &Design, command: &[OsString], rest: &mut Rest) -> R
             request: group.text.clone(),
             input: group.input,
             output: group.output,
-            latency: latency(&design.graph),
+            latency: latency(&design.graph.settings),
         };
         let failed = |why: String| Error::System(format!("no process for `{}`: {why}", group.text));
         let (child, rings) = Child::start(recipe).map_err(failed)?;
         let (input, output) = (group.input, group.output);
-        let (sink, source) =
-            ends::ends(rings, (input, output), &group.text, Box::new(child), latency(&design.graph), group.restart);
+        let (sink, source) = ends::ends(
+            rings,
+            (input, output),
+            &group.text,
+            Box::new(child),
+            latency(&design.graph.settings),
+            group.restart,
+        );
         put_in(rest, &group, sink, source);
         away.extend(group.nodes);
     }

@@ -4,7 +4,7 @@
 //! gone. On standard output it says that it is ready, or why not. At its end it says what it counted, or what failed.
 //! No file is left over: the rings' sockets lose their names as soon as both sides have opened them.
 
-use super::child::{COUNT, FAILED, NOTE, READY};
+use super::words::{COUNT, END, FAILED, LINES, NOTE, READY};
 use crate::kept_ring::KeptRing;
 use buffer::control::name::{clear_dead, remove_name};
 use buffer::keeper::client::Named;
@@ -29,13 +29,8 @@ const RING: (u64, u64) = (32 << 20, 1 << 16);
 
 const START: Duration = Duration::from_secs(20);
 
-/// How long a process may take to end after its rings have ended.
-pub(super) const END: Duration = Duration::from_secs(2);
-
 /// Most bytes read from a process's output; it may be hostile.
 const WORDS: u64 = 64 << 10;
-
-pub(super) const LINES: usize = 32;
 
 static NAMES: AtomicU64 = AtomicU64::new(0);
 

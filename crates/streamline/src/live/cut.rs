@@ -10,10 +10,12 @@
 
 use super::behind::Behind;
 use super::known::Known;
+use super::leaving::{Leaving, PreFiltering, Why, nothing_comes};
 use super::lowering::{self, WAYS, forwards_to, is_own};
-use super::reads::{Leaving, PreFiltering, Reads, Way, Why, nothing_comes};
+use super::reads::Reads;
 use super::selection::{Selection, selection};
 use super::shape::Shape;
+use super::way::Way;
 use crate::space::{DAEMON, KERNEL, PARSER};
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
 use capture::{Budget, CaptureError, CaptureErrorKind, CaptureRequest, ETHERNET, Mode};

@@ -3,8 +3,8 @@
 //! - `known` — what is known of devices, budgets and refusals.
 //! - `offer` — decides which filters may run there.
 //! - `cut` — decides from the plan what is read and what is left out, before anything is opened; `shape` has what the
-//!   plan's shape rules out, `reads` what a source reads, `lowering` the programs for it, `behind` the packets that
-//!   filters above want.
+//!   plan's shape rules out, `leaving` what to read at one place of it, `way` how devices lead there, `reads` what a
+//!   source reads, `lowering` the programs for it, `behind` the packets that filters above want.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
 //! - `verifier` — asks the kernel about programs.
 //! - `forward` — frames that go from one device to another.
@@ -15,14 +15,16 @@ mod behind;
 mod cut;
 mod forward;
 mod known;
+mod leaving;
 mod lowering;
 mod offer;
 mod ports;
-mod reads;
+pub(crate) mod reads;
 mod selection;
 mod shape;
 mod space;
 mod verifier;
+mod way;
 
 pub(crate) use cut::{Cut, cut};
 pub(crate) use known::Known;
@@ -30,7 +32,7 @@ pub(crate) use offer::offer;
 pub(crate) use reads::{Reads, RunningSource, hands_over};
 pub(crate) use verifier::ask;
 
-use crate::rest::Left;
+use crate::left::Left;
 use crate::space::{DAEMON, KERNEL, Space};
 use capture::Devices;
 use engine::{NodeId, Task};

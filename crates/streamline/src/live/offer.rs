@@ -111,7 +111,7 @@ fn copied_in_daemon(known: &Known, asked: &CaptureRequest) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reads::Why;
+    use super::super::leaving::Why;
     use super::super::space::open_own;
     use super::*;
     use crate::space::KERNEL;

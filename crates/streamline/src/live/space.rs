@@ -17,10 +17,12 @@
 use super::cut::Source;
 use super::forward;
 use super::known::Known;
+use super::leaving::{Why, nothing_comes};
 use super::lowering::cannot;
-use super::reads::{Counted, Reads, RunningSource, Way, Why, hands_over, nothing_comes};
+use super::reads::{Counted, Reads, RunningSource, hands_over};
 use super::verifier;
-use crate::rest::{Left, Opened};
+use super::way::Way;
+use crate::left::{Left, Opened};
 use crate::space::Space;
 use capture::writer::own;
 use capture::{CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Devices};

@@ -4,7 +4,7 @@
 use super::cut::{Cut, Try};
 use super::known::Known;
 use super::lowering::{WAYS, cannot};
-use super::reads::Way;
+use super::way::Way;
 use capture::{By, Direction, ETHERNET, Mode};
 use control::Design;
 use filter::DeviceAccess;

@@ -10,11 +10,12 @@
 //! - [`client`] — a request's way to the parser process: finds it, starts it, asks it.
 //! - [`protocol`] — their messages.
 //! - [`server`] — the parser process.
-//! - `stage` — one prefix that runs in it.
+//! - `stage` — one prefix that runs in it; `bases` — the rings that it goes on from.
 //! - `confine` — what it gives up first.
 //!
 //! [`filters::parser`] has the form of the blocks on their way.
 
+pub(crate) mod bases;
 pub mod client;
 pub(crate) mod confine;
 pub(crate) mod prefix;

@@ -11,9 +11,10 @@
 //! One thread listens and decides. Each stage has a thread, and each ring has a thread for its keeper. No message of a
 //! client, and no client that does not read, holds up another.
 
+use super::bases::Base;
 use super::confine;
 use super::protocol::{Answer, Endpoint, PROTOCOL, ParserState, PrefixState, Question};
-use super::stage::{Base, Outlet, Stage};
+use super::stage::{Outlet, Stage};
 use crate::compiled::Compiled;
 use crate::devices;
 use crate::session::Session;

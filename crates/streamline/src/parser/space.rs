@@ -4,8 +4,8 @@
 //! process. This process makes neither the filters placed here nor those before them in the kernel. The parser process
 //! has the same text and makes them.
 
+use crate::left::Opened;
 use crate::parser::prefix::{Prefix, is_shareable};
-use crate::rest::Opened;
 use crate::space::{PARSER, Space};
 use buffer::pipe::PipeReader;
 use control::place::Offered;

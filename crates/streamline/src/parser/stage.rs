@@ -4,10 +4,10 @@
 //! In: the prefix as a request, and perhaps another prefix that it goes on from. Out: rings. A ring is made for its
 //! first reader, and removed when it has had none for a while.
 
+use super::bases::{Base, Bases, LastWord};
+use crate::error::Error;
 use crate::kept_ring::KeptRing;
-use crate::parser::client::open;
-use crate::parser::space::{Join, Joined};
-use crate::session::{Error, Prepared, Session};
+use crate::session::{Prepared, Session};
 use base::atomic::{AtomicU64, Ordering, StopFlag};
 use buffer::keeper::client::Named;
 use buffer::keeper::policy::{Policy, Reach};
@@ -15,12 +15,11 @@ use buffer::keeper::server::RingOptions;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{RingKind, Signalling};
 use engine::Worker;
-use filters::parser::inlet::Keeper;
 use filters::parser::outlet::Slot;
 use filters::parser::{Continuity, WITH_HEADERS};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -103,41 +102,6 @@ pub(crate) struct Stage {
     thread: Option<JoinHandle<()>>,
     /// Set once it has ended: why.
     last_word: LastWord,
-}
-
-/// Why a stage ended, for its readers and for the stages that go on from it.
-pub(crate) type LastWord = Arc<OnceLock<String>>;
-
-/// The ring of another stage, for a stage that goes on from it.
-pub(crate) struct Base {
-    pub(crate) text: String,
-    pub(crate) continuity: Continuity,
-    pub(crate) ring: PathBuf,
-    pub(crate) last_word: LastWord,
-}
-
-/// Keeps nothing; gives the last word of the stage below, which runs while it is read.
-struct Below(LastWord);
-
-impl Keeper for Below {
-    fn last_word(&mut self) -> Option<String> {
-        // The stage sets it before its ring ends, unless it panicked.
-        Some(self.0.get().map_or("the stage it reads from has ended", |why| why).into())
-    }
-}
-
-pub(crate) struct Bases(pub(crate) Vec<Base>);
-
-impl Join for Bases {
-    fn join(&mut self, text: &str) -> Result<Joined, String> {
-        let base = self.0.iter().find(|base| base.text == text).ok_or("it is not there yet")?;
-        let path = base.ring.to_str().ok_or("the folder's path is not text")?;
-        Ok(Joined {
-            ring: open(path)?,
-            continuity: base.continuity,
-            keeper: Box::new(Below(Arc::clone(&base.last_word))),
-        })
-    }
 }
 
 impl Stage {

@@ -10,7 +10,8 @@ use super::protocol::{
 };
 use super::rings::{WatchRings, without_loss};
 use super::{on_one_line, place};
-use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
+use crate::error::Error;
+use crate::session::{Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
 use buffer::control;
 use buffer::control::name::{Claimed, remove_name};

@@ -4,7 +4,8 @@
 //! number of missing blocks.
 
 use super::protocol::RingPlace;
-use crate::session::{Error, Session};
+use crate::error::Error;
+use crate::session::Session;
 use base::atomic::StopFlag;
 use base::id::Class;
 use base::limits::PULL_BLOCKS;
