@@ -1,7 +1,7 @@
 //! The attendant: one thread that watches all of this process's connections to daemons. It sleeps until a daemon ends,
 //! then looks for the next one. Calls and the flows' own threads move packets meanwhile.
 
-use crate::connection::{AGAIN, Attended, Shared};
+use crate::line::{AGAIN, Attended, Line};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 struct Attendant {
     process: u32,
     nudge: Option<Arc<OwnedFd>>,
-    connections: Vec<Weak<Shared>>,
+    connections: Vec<Weak<Line>>,
 }
 
 static ATTENDANT: Mutex<Attendant> = Mutex::new(Attendant { process: 0, nudge: None, connections: Vec::new() });
@@ -22,7 +22,7 @@ static ATTENDANT: Mutex<Attendant> = Mutex::new(Attendant { process: 0, nudge: N
 /// # Errors
 ///
 /// The thread cannot be started.
-pub(crate) fn look_after(connection: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn look_after(connection: &Arc<Line>) -> io::Result<()> {
     let mut attendant = ATTENDANT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if attendant.process != process {

@@ -1,7 +1,8 @@
 //! Sockets with a protocol stack inside the application: each has a flow of the daemon's interface, and a stack that
 //! makes and reads its packets in this process.
 //!
-//! - [`Connection`] — flows at one daemon. When the daemon ends, its successor takes them over (`attendant.rs`).
+//! - [`Connection`] — flows at one daemon. When the daemon ends, its successor takes them over (`line.rs`,
+//!   `attendant.rs`).
 //! - [`UdpSocket`] — datagrams, in the manner of `std::net::UdpSocket`. Start reading here.
 //! - [`net`] — `TcpStream`, `TcpListener` and `UdpSocket` with the names, arguments and errors of `std::net`.
 //! - [`Facts`], [`OnChange`] — the interface of a flow, and the callback after its changes.
@@ -15,6 +16,7 @@ mod attendant;
 mod connection;
 mod error;
 mod facts;
+mod line;
 pub mod net;
 mod runtime;
 mod udp;
