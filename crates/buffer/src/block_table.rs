@@ -7,15 +7,16 @@
 //! `source` filters map files and append; other filters read through [`BlockTable::bytes`].
 
 mod lend;
+pub mod lookup;
 
 use crate::append_ring::AppendRing;
+use crate::borrowed_ring::BorrowedRing;
 use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
 use crate::held_blocks::HeldBlocks;
-use crate::lending::BorrowedRing;
-use crate::lookup::Lookup;
 use crate::mapped_file::MappedFile;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
+use lookup::Lookup;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

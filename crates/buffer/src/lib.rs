@@ -2,7 +2,7 @@
 //!
 //! - [`descriptor`] — 32 bytes that name a block and say what is known of it.
 //! - [`block_table`] — the rings of one process: turns a descriptor into checked bytes. Start reading here.
-//! - [`lookup`] — the same for many blocks, one after the other.
+//! - [`block_table::lookup`] — the same for many blocks, one after the other.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`lending`] — lets another thread read the blocks of a table through a table of its own.
 //! - [`append_ring`] — bytes that sources read and filters make, in memory that is used again.
@@ -18,6 +18,7 @@
 //! `unsafe`.
 
 pub mod append_ring;
+mod borrowed_ring;
 #[cfg(not(loom))]
 pub mod control;
 pub mod descriptor;
@@ -28,7 +29,6 @@ pub mod keeper;
 pub mod lending;
 #[cfg(not(loom))]
 pub mod live;
-pub mod lookup;
 pub mod mapped_file;
 #[cfg(not(loom))]
 pub mod pipe;
@@ -44,7 +44,7 @@ pub mod shared;
 mod sigbus;
 
 pub use append_ring::AppendRing;
+pub use block_table::lookup::Lookup;
 pub use block_table::{BlockTable, EditError, Interface, Room, SegmentId, ViewId};
 pub use descriptor::{Descriptor, Flags, WIRE_MAX};
-pub use lookup::Lookup;
 pub use mapped_file::MappedFile;

@@ -1,8 +1,8 @@
 //! The table's part of [`lending`](crate::lending): hands out its memory, and takes in the memory of another table.
 
 use super::{BlockTable, Memory, Segment, SegmentId};
+use crate::borrowed_ring::{BorrowedRing, Lent};
 use crate::descriptor::Descriptor;
-use crate::lending::{BorrowedRing, Lent};
 use crate::mapped_file::MappedFile;
 use std::sync::Arc;
 

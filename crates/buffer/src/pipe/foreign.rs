@@ -7,78 +7,20 @@
 //! Numbers come from a ring's writer, and paths from the process that registered them. Neither is trusted:
 //!
 //! - Refusals are remembered. After [`FAILURES_MAX`] of them this module asks for no more unknown numbers.
-//! - A keeper that does not answer costs [`PATIENCE`] once.
+//! - A keeper that does not answer costs [`PATIENCE`](super::origin::PATIENCE) once.
 //! - At most [`MAPS_MAX`] rings stay mapped.
 
-use super::local::Local;
+use super::origin::Origin;
 use crate::descriptor::Descriptor;
-use crate::keeper::client::Named;
 use crate::ring::map::RingMap;
-use base::id::Generation;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// After this number of refusals only known rings are read, until the next generation.
 pub const FAILURES_MAX: u32 = 64;
 
 /// Most rings mapped at a time; beyond it, the one that was not used for longest is unmapped.
 pub const MAPS_MAX: usize = 64;
-
-/// How long another ring's keeper may take to answer.
-pub const PATIENCE: Duration = Duration::from_secs(1);
-
-/// A ring that descriptors of other rings may name.
-#[derive(Clone, Debug)]
-pub struct Origin(Arc<RingHandle>);
-
-#[derive(Debug)]
-enum RingHandle {
-    Named(Named, u32),
-    Local(Local),
-}
-
-impl PartialEq for Origin {
-    fn eq(&self, other: &Origin) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-            || match (&*self.0, &*other.0) {
-                (RingHandle::Named(one, generation), RingHandle::Named(other, same)) => {
-                    generation == same && one.path() == other.path()
-                }
-                (RingHandle::Local(one), RingHandle::Local(other)) => one.is(other),
-                _ => false,
-            }
-    }
-}
-
-impl Origin {
-    pub(super) fn named(named: Named, generation: u32) -> Origin {
-        Origin(Arc::new(RingHandle::Named(named, generation)))
-    }
-
-    pub(super) fn local(local: Local) -> Origin {
-        Origin(Arc::new(RingHandle::Local(local)))
-    }
-
-    /// The keeper's socket and the generation; `None` for a ring that other processes cannot find.
-    pub(super) fn named_place(&self) -> Option<(&Named, u32)> {
-        match &*self.0 {
-            RingHandle::Named(named, generation) => Some((named, *generation)),
-            RingHandle::Local(_) => None,
-        }
-    }
-
-    pub(super) fn generation(&self) -> Generation {
-        Generation(self.named_place().map_or(0, |(_, generation)| generation as u16))
-    }
-
-    fn map(&self) -> io::Result<RingMap> {
-        match &*self.0 {
-            RingHandle::Named(named, generation) => named.map(*generation, Some(Instant::now() + PATIENCE)),
-            RingHandle::Local(local) => local.map(),
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -202,7 +144,8 @@ impl Foreign {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::id::RingId;
+    use crate::keeper::client::Named;
+    use base::id::{Generation, RingId};
 
     fn block(ring: u16, generation: u16) -> Descriptor {
         Descriptor { ring: RingId(ring), generation: Generation(generation), len: 1, ..Descriptor::default() }

@@ -7,7 +7,7 @@
 //!
 //! Blocks are copied, and counted as copied, into a ring that has no descriptors or cannot name the ring of the bytes.
 
-use super::foreign::Origin;
+use super::origin::Origin;
 use super::outstanding::Outstanding;
 use super::reader::{Block, PipeReader, overtaken};
 use super::writer::PipeWriter;

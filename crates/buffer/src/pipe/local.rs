@@ -1,9 +1,8 @@
 //! A ring within this process that is read and written like a pipe, without a keeper's socket and without a policy.
 
-use super::foreign::Origin;
+use super::origin::Origin;
 use super::{PipeReader, PipeWriter};
 use crate::keeper::server::FOREIGN_RINGS;
-use crate::ring::map::RingMap;
 use crate::ring::memory::Geometry;
 use crate::ring::{From, Hold, OnFull, Ring, Signalling};
 use crate::shared::segment::Pages;
@@ -16,7 +15,7 @@ pub struct Local(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    ring: Mutex<Ring>,
+    ring: Arc<Mutex<Ring>>,
     /// Rings that descriptors may name; a ring's number is its index plus 1.
     foreign: Mutex<Vec<Origin>>,
 }
@@ -29,7 +28,7 @@ impl Local {
     /// Makes a ring, its writer, and its first reader, which has contract Wait. Calls wait unless told otherwise.
     pub fn pair(geometry: Geometry, signalling: Signalling) -> io::Result<(Local, PipeWriter, PipeReader)> {
         let (ring, writer) = Ring::create(geometry, Pages::Normal, signalling)?;
-        let local = Local(Arc::new(Kept { ring: Mutex::new(ring), foreign: Mutex::default() }));
+        let local = Local(Arc::new(Kept { ring: Arc::new(Mutex::new(ring)), foreign: Mutex::default() }));
         let reader = local.reader(OnFull::Wait, None, From::Next)?;
         Ok((local.clone(), PipeWriter::of_local(writer, local), reader))
     }
@@ -40,12 +39,9 @@ impl Local {
         Ok(PipeReader::of_local(self.clone(), reader))
     }
 
-    pub(super) fn is(&self, other: &Local) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(super) fn map(&self) -> io::Result<RingMap> {
-        locked(&self.0.ring).view()
+    /// As other rings name it.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::local(Arc::clone(&self.0.ring))
     }
 
     pub(super) fn register(&self, origin: &Origin) -> io::Result<u16> {

@@ -16,7 +16,7 @@
 //! - [`reader`] — reads, peeks, takes. Start reading here.
 //! - [`writer`] — writes, and accepts forwarded blocks.
 //! - [`forward`] — passes blocks from one ring to others; which side waits for which.
-//! - [`foreign`] — the buffer fault: fetches the ring in which a descriptor's bytes lie.
+//! - [`foreign`] — the buffer fault: fetches the ring in which a descriptor's bytes lie; [`origin`] names such a ring.
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7) that is ready when there is something to read.
 //! - `room` — the same for room to write.
 //! - [`watch`] — the work of the threads behind both; `thread` ends them.
@@ -27,6 +27,7 @@
 pub mod foreign;
 pub mod forward;
 pub mod local;
+pub mod origin;
 mod outstanding;
 pub mod poll;
 pub mod reader;

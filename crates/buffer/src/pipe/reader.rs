@@ -4,8 +4,9 @@
 //! what the next read would give. [`PipeReader::release`] takes a peeked block, [`PipeReader::forward`] passes it on. A
 //! reader that does not hold the ring may be overtaken: `release` reports that, and `read` goes on with later blocks.
 
-use super::foreign::{Foreign, Origin};
+use super::foreign::Foreign;
 use super::local::Local;
+use super::origin::{Origin, PATIENCE};
 use super::outstanding::Outstanding;
 use super::poll::{Due, Poller};
 use super::watch::reading::{Reading, Watch};
@@ -54,7 +55,7 @@ impl Source {
     fn origin(&self) -> Origin {
         match self {
             Source::Named(reader, named) => Origin::named(named.clone(), reader.generation()),
-            Source::Local(_, local) => Origin::local(local.clone()),
+            Source::Local(_, local) => local.origin(),
         }
     }
 
@@ -62,7 +63,7 @@ impl Source {
     pub fn whereabouts(&mut self, ring: u16) -> io::Result<Origin> {
         match self {
             Source::Named(reader, _) => {
-                let (named, generation) = reader.whereabouts(ring, Some(Instant::now() + super::foreign::PATIENCE))?;
+                let (named, generation) = reader.whereabouts(ring, Some(Instant::now() + PATIENCE))?;
                 Ok(Origin::named(named, generation))
             }
             Source::Local(_, local) => local.whereabouts(ring),

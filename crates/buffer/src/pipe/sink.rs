@@ -1,7 +1,7 @@
 //! The ring behind the writing end of a pipe: a named one, or one of this process.
 
-use super::foreign::Origin;
 use super::local::Local;
+use super::origin::Origin;
 use crate::keeper::client::NamedWriter;
 use crate::ring::Writer;
 use std::io;

@@ -1,7 +1,7 @@
 //! The writing end of a pipe.
 
-use super::foreign::Origin;
 use super::local::Local;
+use super::origin::Origin;
 use super::room::RoomPoller;
 use super::sink::{SharedSink, Sink, locked};
 use super::watch::writing::{Wanted, sleep_for_readers};

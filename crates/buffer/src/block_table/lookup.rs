@@ -8,7 +8,7 @@
 //! Tiers: [`Lookup::bytes`] has the compares of the common case. It calls [`BlockTable::bytes`] for everything else
 //! (another view, an append ring, a descriptor that names nothing).
 
-use crate::block_table::BlockTable;
+use super::BlockTable;
 use crate::descriptor::Descriptor;
 use crate::shared::hints;
 
