@@ -100,6 +100,11 @@ impl Context<'_> {
         self.counters.loses = Some(reason);
     }
 
+    /// Takes blocks back that were counted as taken when they came: they end otherwise, for example as drops.
+    pub fn untake(&mut self, blocks: u64) {
+        self.counters.blocks_taken = self.counters.blocks_taken.saturating_sub(blocks);
+    }
+
     /// Rejects the block at this place of the batch, for a filter that gives new ones: it was not for this filter,
     /// which is no loss.
     #[inline]

@@ -86,7 +86,7 @@ impl OnWire {
         {
             if count > 0 {
                 // They were counted as taken when they came.
-                cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
+                cx.untake(count);
                 cx.drop(count, why);
             }
         }

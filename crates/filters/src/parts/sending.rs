@@ -58,7 +58,7 @@ pub(crate) fn account(sender: &mut dyn Transmit, wait: Duration, cx: &mut Contex
     ];
     for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
         // They were counted as taken when they arrived.
-        cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
+        cx.untake(count);
         cx.counters.drops.add(why, count);
     }
     Ok(())

@@ -381,27 +381,45 @@ mod tests {
         }
     }
 
+    /// The rings of a process, called `into` and `from`.
+    struct Kept {
+        named: [Named; 2],
+        _folder: tempfile::TempDir,
+        _asks: Vec<std::io::PipeWriter>,
+    }
+
+    impl Kept {
+        fn new() -> Kept {
+            let folder = tempfile::tempdir().unwrap();
+            let mut asks = Vec::new();
+            let named = ["into", "from"].map(|name| {
+                let path = folder.path().join(name);
+                let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));
+                let mut keeper = Keeper::create(&path, options).unwrap();
+                let (asked, ask) = std::io::pipe().unwrap();
+                asks.push(ask);
+                std::thread::spawn(move || keeper.run_until(asked.as_fd()).unwrap());
+                Named::at(path.to_str().unwrap()).unwrap()
+            });
+            Kept { named, _folder: folder, _asks: asks }
+        }
+
+        fn rings(&self) -> Rings {
+            Rings::open(&self.named[0], Type::Bytes, self.named[1].clone(), Type::Bytes, None).unwrap()
+        }
+    }
+
     /// Writes `blocks`, whose bytes take the place of a header, into the ring of a process.
     /// Returns the failure that the source reports, and whether it killed the process.
     fn heard(blocks: &[&[u8]]) -> (String, bool) {
-        let folder = tempfile::tempdir().unwrap();
-        let mut asks = Vec::new();
-        let names = ["into", "from"].map(|name| {
-            let path = folder.path().join(name);
-            let mut keeper = Keeper::create(&path, RingOptions::new(Geometry::new(RingKind::D, 4096, 16))).unwrap();
-            let (asked, ask) = std::io::pipe().unwrap();
-            asks.push(ask);
-            std::thread::spawn(move || keeper.run_until(asked.as_fd()).unwrap());
-            Named::at(path.to_str().unwrap()).unwrap()
-        });
-        let [into, from] = names;
-        let rings = Rings::open(&into, Type::Bytes, from.clone(), Type::Bytes, None).unwrap();
+        let kept = Kept::new();
+        let rings = kept.rings();
         let killed = Arc::new(AtomicBool::new(false));
         let process = Box::new(Endless(Arc::clone(&killed)));
         let (_sink, source) = ends(rings, (Type::Bytes, Type::Bytes), "x", process, None, false);
         let Instance::Source(mut source) = source else { panic!("a source") };
         let wanted = WantedWriter { content: Some(content_of(Type::Bytes)), header_bytes: HEADER_BYTES as u32 };
-        let mut writer = from.open_writer_of(wanted, Signalling::default()).unwrap();
+        let mut writer = kept.named[1].open_writer_of(wanted, Signalling::default()).unwrap();
         assert!(writer.wait_for_reader(Some(Instant::now() + Duration::from_secs(20))).unwrap());
         for block in blocks {
             writer.writer().try_write(Descriptor::default(), block).unwrap();
@@ -432,5 +450,31 @@ mod tests {
             let expected = "the process of `x`: its answer is malformed".to_string();
             assert_eq!(heard(blocks), (expected, true), "{blocks:?}");
         }
+    }
+
+    #[test]
+    fn blocks_of_the_last_process_of_all_are_either_taken_or_lost() {
+        let kept = Kept::new();
+        let rings = kept.rings();
+        let asked = kept.named[0].ask_to_read(OnFull::Wait, From::Next, Some(content_of(Type::Bytes))).unwrap();
+        let process = Box::new(Endless(Arc::default()));
+        let (sink, source) = ends(rings, (Type::Bytes, Type::Bytes), "x", process, None, true);
+        let (Instance::Filter(mut sink), Instance::Source(source)) = (sink, source) else {
+            panic!("a filter, a source")
+        };
+        let Ok(Ok(reader)) = asked.answer(Some(Instant::now() + Duration::from_secs(20))) else { panic!("no reader") };
+        let mut here = Side::new();
+        let cx = here.context();
+        let mut blocks = [(); 3].map(|()| cx.rings.append_copy(cx.own, &[b"abc"]).unwrap());
+        let made = sink.run(&mut Batch::new(&mut blocks), &mut here.context());
+        assert_eq!(made, Ok(Status::Done));
+        let counters = here.context().counters;
+        (counters.blocks_in, counters.blocks_taken) = (3, 3);
+        // The process dies and has read none of them. With the source gone, no other process follows.
+        drop((reader, source));
+        sink.finish(&mut here.context()).unwrap();
+        let counters = here.context().counters.clone();
+        assert_eq!(counters.drops.iter().collect::<Vec<_>>(), [(GONE, 3)]);
+        assert!(counters.adds_up(), "{counters:?}");
     }
 }

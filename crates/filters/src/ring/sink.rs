@@ -120,39 +120,12 @@ enum Wrote {
 
 impl Filter for Ring {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        if let Some(note) = self.note.take() {
-            cx.notice(note);
-        }
-        let mut left = u64::from(batch.count());
         let before = cx.counters.drops.total();
-        let mut over = self.wait_or_go_on(cx)?;
-        for (_, block) in batch.iter() {
-            if over.is_some() {
-                break;
-            }
-            match self.write_on(block, cx)? {
-                Wrote::All => {}
-                Wrote::Not(why) => cx.drop(1, why),
-                Wrote::Over(why) => {
-                    over = Some(why);
-                    continue;
-                }
-            }
-            left -= 1;
-        }
-        self.publish();
-        self.look_at_reader();
-        if !self.is_stream {
-            cx.wake_at(cx.now.saturating_add(MARK_NS));
-        }
-        if let Some(why) = over {
-            cx.drop_rest(left, why);
-            self.writer = None;
-        }
-        // Blocks of earlier batches that are dropped now were counted as taken: subtract them.
-        let more = (cx.counters.drops.total() - before).saturating_sub(batch.count().into());
-        cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(more);
-        Ok(if over.is_some() { Status::Finished } else { Status::Done })
+        let made = self.write_all(batch, cx);
+        // Blocks of earlier batches may be dropped now, also where writing failed in the end.
+        let dropped = cx.counters.drops.total() - before;
+        cx.untake(dropped.saturating_sub(batch.count().into()));
+        made
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
@@ -212,6 +185,39 @@ impl Ring {
             sent: 0,
             marks: VecDeque::new(),
         }
+    }
+
+    /// Writes the blocks of a batch, and publishes them.
+    fn write_all(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if let Some(note) = self.note.take() {
+            cx.notice(note);
+        }
+        let mut left = u64::from(batch.count());
+        let mut over = self.wait_or_go_on(cx)?;
+        for (_, block) in batch.iter() {
+            if over.is_some() {
+                break;
+            }
+            match self.write_on(block, cx)? {
+                Wrote::All => {}
+                Wrote::Not(why) => cx.drop(1, why),
+                Wrote::Over(why) => {
+                    over = Some(why);
+                    continue;
+                }
+            }
+            left -= 1;
+        }
+        self.publish();
+        self.look_at_reader();
+        if !self.is_stream {
+            cx.wake_at(cx.now.saturating_add(MARK_NS));
+        }
+        if let Some(why) = over {
+            cx.drop_rest(left, why);
+            self.writer = None;
+        }
+        Ok(if over.is_some() { Status::Finished } else { Status::Done })
     }
 
     /// Notes how much the reading process has taken.
@@ -290,10 +296,9 @@ impl Ring {
             }
             if writer.readers() == 0 {
                 let before = cx.counters.drops.total();
-                if self.go_on(cx) {
-                    let lost = cx.counters.drops.total() - before;
-                    cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(lost);
-                }
+                // What was in flight is lost, whether another process follows or not.
+                self.go_on(cx);
+                cx.untake(cx.counters.drops.total() - before);
                 return;
             }
             std::thread::sleep(TURN / 10);
