@@ -64,6 +64,9 @@ pub(super) fn acknowledge(packet: &mut [u8], number: u32) {
     }
 }
 
+/// A packet without options and data.
+pub(super) type Bare = [u8; IP_BYTES + Packet::HEADER_BYTES];
+
 /// Most bytes that a window loses when smoltcp rounds it down to its scale (RFC 7323, section 2.2).
 const ROUNDED: u32 = 1 << 14;
 
@@ -79,7 +82,7 @@ pub(super) fn is_beyond_shut_window(read: &Packet<'_>, receive_next: u32) -> boo
 }
 
 /// An empty packet from the sender of `packet`, with these numbers and the window of `packet`.
-pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
+pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> Bare {
     let mut bare = [0; IP_BYTES + Packet::HEADER_BYTES];
     let len = packet.len().min(bare.len());
     bare[..len].copy_from_slice(&packet[..len]);
@@ -91,8 +94,20 @@ pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> [u8; IP_B
     bare
 }
 
+/// Splits a packet that has a FIN into one without it, and the FIN with this sequence number.
+pub(super) fn split_fin(packet: &[u8], sequence: u32) -> (Vec<u8>, Bare) {
+    let mut data = packet.to_vec();
+    let mut fin = bare(packet, sequence, 0);
+    if let (Some(number), Some(flags)) = (packet.get(IP_BYTES + 8..IP_BYTES + 12), data.get_mut(IP_BYTES + 13)) {
+        *flags &= !Flags::FIN.0;
+        fin[IP_BYTES + 8..IP_BYTES + 12].copy_from_slice(number);
+        fin[IP_BYTES + 13] |= Flags::FIN.0;
+    }
+    (data, fin)
+}
+
 /// An empty packet from the sender of `packet`, with a number before the window: smoltcp must acknowledge it.
-pub(super) fn probe(packet: &[u8], receive_next: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
+pub(super) fn probe(packet: &[u8], receive_next: u32, acknowledged: u32) -> Bare {
     bare(packet, receive_next.wrapping_sub(1), acknowledged)
 }
 

@@ -299,14 +299,21 @@ impl Connection {
         if self.sender.is_shut {
             self.progress = now;
         }
+        // smoltcp takes the FIN of a segment also where it cuts off the last bytes, as beyond its rounded window.
+        let splits = flags.fin() && flags.ack() && state != State::SynSent && !read.payload().is_empty();
+        let split = splits.then(|| blind::split_fin(packet, end));
+        let data = split.as_ref().map_or(packet, |(data, _)| data);
         let at = self.clock.now(now);
-        let mut way = Way { sender: &mut self.sender, packet: Some(packet), out: Some(out) };
+        let mut way = Way { sender: &mut self.sender, packet: Some(data), out: Some(out) };
         let received = self.interface.poll_ingress_single(at, &mut way, &mut self.sockets);
         debug_assert_ne!(received, PollIngressSingleResult::None, "it was given a packet");
         if flags.syn() && matches!(state, State::Listen | State::SynSent) {
             self.first = read.sequence_number().wrapping_add(1);
         }
         self.look(now, flags.rst());
+        if let Some((_, fin)) = split.filter(|_| self.receive_next() == end) {
+            self.say(now, &fin, out);
+        }
     }
 
     /// Judges a segment for blind attacks. During the handshake smoltcp judges alone.

@@ -216,3 +216,37 @@ fn a_shut_window_keeps_out_bytes_and_no_acknowledgements() {
     turn(&mut host, now, 1);
     assert_eq!(stream(&mut host).unacknowledged(), written - 2_920);
 }
+
+/// The same rounding with the last bytes of all: the FIN behind bytes that were cut off must not end the stream.
+#[test]
+fn a_fin_counts_once_all_bytes_before_it_came() {
+    let mut pair = Pair::open(Link::default(), 1);
+    turn(&mut pair.hosts[0], pair.now, 1);
+    let ([mut host, _], now) = (pair.hosts, pair.now);
+    let data = |at: usize, len: usize, flags: u8| {
+        let bytes: Vec<u8> = (at..at + len).map(|at| at as u8).collect();
+        segment(1, ISNS[1] + 1 + at as u32, ISNS[0].wrapping_add(1), flags, 60_000, &[], &bytes)
+    };
+    let (mut sent, full) = (0, 256 << 10);
+    while full - sent > 1_003 {
+        let len = (full - sent - 1_003).min(1_000);
+        receive(&mut host, now, &data(sent, len, 0x10));
+        turn(&mut host, now, 1);
+        sent += len;
+    }
+    let now = now + S / 2;
+    let last = turn(&mut host, now, 1).pop().unwrap();
+    assert_eq!(read(&last).3 << stack::TCP_WINDOW_SHIFT, 1_000);
+    let mut got = vec![0; full];
+    let mut count = 0;
+    // All bytes that fit, with the FIN; again from within, and again without any byte that is new.
+    for (at, flags) in [(sent, 0x11), (full - 10, 0x10), (full - 2, 0x11)] {
+        receive(&mut host, now, &data(at, full - at, flags));
+        turn(&mut host, now, 1);
+        count += stream(&mut host).read(now, &mut got[count..]);
+        turn(&mut host, now, 1);
+        assert!(!stream(&mut host).is_at_end() || count == full, "{count} of {full}");
+    }
+    assert!(stream(&mut host).is_at_end());
+    assert!(got.iter().enumerate().all(|(at, byte)| *byte == at as u8));
+}
