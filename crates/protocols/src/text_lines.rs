@@ -1,4 +1,4 @@
-//! Splits a text stream into lines, also across blocks. For SMTP and FTP.
+//! Splits a text stream into lines, also across blocks. For protocols whose messages are lines.
 
 use crate::carry::Carried;
 use base::limits::TEXT_LINE_BYTES;
@@ -22,6 +22,24 @@ impl TextLines {
         let end = memchr(b'\n', bytes).unwrap_or(bytes.len());
         if !bytes.is_empty() && std::mem::take(&mut self.is_behind_gap) && is_line(without_return(&bytes[..end])) {
             self.skip = false;
+        }
+    }
+
+    /// Takes the next bytes, and calls `each` for each line until it returns `false`: then nothing more is read. `is_line`
+    /// tells lines of this side from others, for [`TextLines::begin`].
+    pub fn feed(
+        &mut self,
+        mut rest: &[u8],
+        is_line: fn(&[u8]) -> bool,
+        carried: &Carried,
+        mut each: impl FnMut(&[u8]) -> bool,
+    ) {
+        let mut whole = Vec::new();
+        self.begin(rest, is_line);
+        while let Some(line) = self.next(&mut rest, &mut whole, carried) {
+            if !each(line) {
+                return;
+            }
         }
     }
 

@@ -91,17 +91,15 @@ impl Talk for Conversation {
         if self.is_over || run.bytes.is_empty() {
             return Fed::NotMine;
         }
-        let (mut rest, mut whole) = (run.bytes, Vec::new());
         let mut lines = std::mem::take(&mut self.lines[side.index()]);
-        lines.begin(rest, if side.is_client() { is_command } else { |line| reply::line(line).code.is_some() });
-        while !self.is_over
-            && let Some(line) = lines.next(&mut rest, &mut whole, kept)
-        {
+        let is_line = if side.is_client() { is_command } else { |line: &[u8]| reply::line(line).code.is_some() };
+        lines.feed(run.bytes, is_line, kept, |line| {
             match side {
                 Side::Client => self.command(line, ear),
                 Side::Server => self.reply(line, ear),
             }
-        }
+            !self.is_over
+        });
         self.lines[side.index()] = lines;
         if self.is_over {
             // The rest is not FTP, or it is encrypted.
