@@ -6,6 +6,7 @@ mod conversation;
 pub use conversation::{Conversation, KEPT_BYTES};
 
 use crate::conversation::{About, Kind};
+use packet::Flow;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A fact about a command or its reply.
@@ -74,6 +75,11 @@ impl<'a> Command<'a> {
     pub fn transfers(&self) -> bool {
         ["RETR", "STOR", "STOU", "APPE", "LIST", "NLST", "MLSD"].into_iter().any(|name| self.is(name))
     }
+}
+
+/// Whether a port says that it is another protocol: clients of POP3 (110) and IRC (6667) begin with USER and PASS, too.
+pub fn is_of_another(flow: &Flow) -> bool {
+    [flow.source_port, flow.target_port].into_iter().any(|port| matches!(port, 110 | 6667))
 }
 
 /// Reads a line of a client without its end; `None` if it is no command.

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::conversation::Over;
 use crate::fit::Fit;
-use crate::{TALKS, dcerpc, dns, http2, quic, sip, smb};
+use crate::{TALKS, dcerpc, dns, ftp, http2, quic, sip, smb};
 use packet::Flow;
 
 /// What the bytes say.
@@ -199,7 +199,7 @@ fn smtp(first: &First<'_>) -> Fit {
 fn ftp(first: &First<'_>) -> Fit {
     const COMMANDS: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
     match first.begins_nocase(COMMANDS) {
-        _ if !first.to_server => Fit::No,
+        _ if !first.to_server || ftp::is_of_another(first.flow) => Fit::No,
         Fit::No if first.has_port(21) => first.begins_nocase(&[b"SYST", b"OPTS ", b"HELP", b"CLNT "]),
         fit => fit,
     }

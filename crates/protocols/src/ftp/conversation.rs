@@ -1,7 +1,7 @@
 //! Both sides of a control connection of FTP. An exchange is a command and its reply, in the order of the commands; a reply
 //! that nothing asked for, as the greeting, is an exchange of its own.
 
-use super::{Endpoint, Fact, command, endpoint, extended_endpoint};
+use super::{Endpoint, Fact, command, endpoint, extended_endpoint, is_of_another};
 use crate::app::App;
 use crate::carry::Carried;
 use crate::conversation::{self, Ear, Fed, How, Id, Over, Protocol, Run, Side, Talk};
@@ -24,7 +24,7 @@ const TLS_FOLLOWS: u16 = 234;
 const VERBS: &str = "ABOR ACCT ALLO APPE AUTH CDUP CLNT CWD DELE EPRT EPSV FEAT HELP LIST MDTM MKD MLSD MODE NLST NOOP \
     OPTS PASS PASV PBSZ PORT PROT PWD QUIT REST RETR RMD RNFR RNTO SIZE STOR STRU SYST TYPE USER";
 
-const HELP: &str = "Finds FTP on any port, by the client's first command, and gives a record of each command when its reply has come: \
+const HELP: &str = "Finds FTP on any port but those of POP3 (110) and IRC (6667), by the client's first command, and gives a record of each command when its reply has come: \
          `ftp.command`, `ftp.command_data`, the lines of `ftp.reply`, and their codes in `ftp.completion_code`. The greeting of \
          the server is a reply without a command. Where a data connection is agreed on, `ftp.dynamic_port` is its port, and \
          `ftp.mode` active or passive. `ftp.reply_received` is yes or no.\n\n\
@@ -78,8 +78,8 @@ impl Talk for Conversation {
         ..Protocol::of(App::Ftp, Over::Streams, <Fact as conversation::Fact>::ALL)
     };
 
-    fn new(_flow: &Flow) -> Conversation {
-        Conversation::default()
+    fn new(flow: &Flow) -> Conversation {
+        Conversation { is_over: is_of_another(flow), ..Conversation::default() }
     }
 
     /// Replies begin with digits, commands do not.
@@ -314,6 +314,17 @@ mod tests {
         check("EPRT |1|1.1.1.2|80|", false);
         check("PORT 2,2", false);
         check("USER 2,2,2,3,0,80", false);
+    }
+
+    #[test]
+    fn ports_of_others() {
+        let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+        for (target_port, expected) in [(110, Fed::NotMine), (6667, Fed::NotMine), (2121, Fed::Mine)] {
+            let mut conversation =
+                Conversation::new(&Flow { source, target, source_port: 40000, target_port, protocol: 6 });
+            let (run, kept) = (Run { bytes: b"USER bob\r\n", time: 0 }, Carried::new(KEPT_BYTES));
+            assert_eq!(conversation.feed(Side::Client, run, &kept, &mut Heard::default()), expected);
+        }
     }
 
     #[test]
