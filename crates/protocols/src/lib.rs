@@ -4,11 +4,12 @@
 //!
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. `dns::stream` finds the
 //!   messages of DNS over TCP for both. Of [`dcerpc`], [`websocket`] and [`ntp`] this crate has grammars.
-//! - Messages: [`dns`], [`tls`], [`ntp`], [`ssh`], [`sip`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`],
-//!   [`websocket`], [`dcerpc`], [`smb`], [`ike`], [`krb5`], [`snmp`], [`tftp`], [`mqtt`], [`rfb`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by their
-//!   TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
+//! - Messages: [`dns`], [`tls`], [`ntp`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`], [`websocket`],
+//!   [`dcerpc`], [`smb`], [`smtp`], and those of [`talks!`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by
+//!   their TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
 //! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
-//! - Lines of text: [`smtp`], [`ftp`], and [`reply`] and [`text_lines`] for both. [`carry`] counts what is kept.
+//! - [`text_lines`] and [`prefixed`] split streams into lines and messages, [`reply`] reads lines of replies, [`carry`] counts
+//!   what is kept.
 //!
 //! Any input gives a result or an error value. No code here panics, loops without bound, or lets its input decide how
 //! much to allocate.

@@ -220,12 +220,17 @@ fn dns_stream(first: &First<'_>, app: App) -> Fit {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn flow(target_port: u16) -> Flow {
+    /// Checks what first bytes say: from the client or not, with the server at this port.
+    pub(crate) fn check_first(rows: &[(&[u8], bool, u16, Says)]) {
         let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
-        Flow { source, target, source_port: 40000, target_port, protocol: 6 }
+        for (bytes, to_server, target_port, says) in rows {
+            let flow = &Flow { source, target, source_port: 40000, target_port: *target_port, protocol: 6 };
+            let first = First { bytes, to_server: *to_server, flow };
+            assert_eq!(stream(&first), *says, "{}", bytes.escape_ascii());
+        }
     }
 
     #[test]
@@ -253,10 +258,7 @@ mod tests {
             (b"\0\x0c\0\x01\x01\0\0\x01\0\0\0\0\0\0", true, 53, Says::Is(App::Dns)),
             (b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0", true, 9, Says::Is(App::Mqtt)),
         ];
-        for (bytes, to_server, port, says) in rows {
-            let first = First { bytes, to_server: *to_server, flow: &flow(*port) };
-            assert_eq!(stream(&first), *says, "{}", bytes.escape_ascii());
-        }
+        check_first(rows);
     }
 
     #[test]
