@@ -27,6 +27,7 @@ macro_rules! talks {
             ike Ike
             krb5 Krb5
             mqtt Mqtt
+            pop3 Pop3
             rfb Rfb
             sip Sip
             snmp Snmp
