@@ -25,6 +25,7 @@ macro_rules! talks {
             $($with)*;
             ftp Ftp
             ike Ike
+            imap Imap
             krb5 Krb5
             mqtt Mqtt
             pop3 Pop3
