@@ -1,7 +1,7 @@
 //! The comparison `stages`: requests on several workers, the channels between them, generated and forwarded frames, and
 //! the work that a request has time for.
 //!
-//! - [`shares`] — requests on two workers against the same on one; [`auto`] — `workers=auto` against one worker.
+//! - [`partitions`] — requests on two workers against the same on one; [`auto`] — `workers=auto` against one worker.
 //! - [`channel`] — the cost of a descriptor from thread to thread.
 //! - [`hops`] — blocks through 0 to 16 filters; [`others`] — the same work of others; [`signals`] — signals in batches.
 //! - [`devices`] — frames sent, forwarded and dropped; [`bed`] has the devices, [`subjects`] the programs.
@@ -13,7 +13,7 @@ pub mod channel;
 pub mod devices;
 pub mod hops;
 pub mod others;
-pub mod shares;
+pub mod partitions;
 pub mod signals;
 pub mod subjects;
 pub mod work;
@@ -22,4 +22,4 @@ use crate::case::Case;
 
 /// The groups, in the order of the table.
 pub static GROUPS: &[&[Case]] =
-    &[shares::CASES, auto::CASES, channel::CASES, hops::CASES, signals::CASES, devices::CASES, work::CASES];
+    &[partitions::CASES, auto::CASES, channel::CASES, hops::CASES, signals::CASES, devices::CASES, work::CASES];

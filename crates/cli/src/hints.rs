@@ -104,7 +104,7 @@ pub(crate) fn no_command(word: &str) -> CommandError {
 }
 
 pub(crate) fn tell_idle(design: &Design) {
-    if let Some(why) = streamline::explain::stages(design).unshared {
+    if let Some(why) = streamline::explain::stages(design).undivided {
         let text = streamline::explain::idle(design, &why);
         let (setting, rest) = text.split_once(' ').unwrap_or((&text, ""));
         tell!("warning: `{setting}` {rest}");

@@ -3,7 +3,7 @@
 use crate::graph::Origin;
 use crate::place::Design;
 use engine::{Edge, NodeId, Stages, Task, Workers};
-use filter::share::Sharing;
+use filter::partition::Partitioning;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ pub fn stages(design: &Design) -> Stages {
     }
     plan.workers = Workers::default();
     let why = "the filter that makes streams runs outside this process".to_string();
-    Stages { unshared: Some(why), ..Stages::of(&plan) }
+    Stages { undivided: Some(why), ..Stages::of(&plan) }
 }
 
 /// Says that `workers=` does nothing, and why.
@@ -74,7 +74,7 @@ fn append_stages(design: &Design, text: &mut String) {
         };
         let _ = writeln!(text, "{}{beside}:", count(stages.threads() - processes, "thread", "threads"));
     }
-    // For each stage: its threads, counted from 1, and whether they are shares.
+    // For each stage: its threads, counted from 1, and whether they are partitions.
     let mut threads: Vec<(String, bool)> = Vec::new();
     let mut next = 1;
     for stage in &stages.stages {
@@ -85,11 +85,11 @@ fn append_stages(design: &Design, text: &mut String) {
     for (number, stage) in stages.stages.iter().enumerate().filter(|_| is_several) {
         let labels: Vec<String> = stage.nodes.iter().filter(|id| !operands.contains(id)).map(label).collect();
         let channels = stages.channels.iter().filter(|channel| channel.to == number);
-        let (numbers, are_shares) = &threads[number];
+        let (numbers, are_partitions) = &threads[number];
         let what = |channel: &engine::Channel| {
             let verb = if channel.rejected { "rejects" } else { "gives" };
-            let (from, from_shares) = &threads[channel.from.0];
-            let how = match (*are_shares, *from_shares) {
+            let (from, from_partitions) = &threads[channel.from.0];
+            let how = match (*are_partitions, *from_partitions) {
                 (true, _) => format!(", {}", stage.division.words()),
                 (_, true) => ", in the order of one thread".to_string(),
                 _ => String::new(),
@@ -106,7 +106,7 @@ fn append_stages(design: &Design, text: &mut String) {
         let is_between = stages.channels.iter().any(|channel| channel.to == number && is_shared(channel.from.0))
             && stages.channels.iter().any(|channel| channel.from.0 == number && is_shared(channel.to));
         let opens = |id: &&NodeId| match &design.plan.nodes[id.index()].task {
-            Task::Filter { kind, .. } => Sharing::of(kind) == Sharing::Opens,
+            Task::Filter { kind, .. } => Partitioning::of(kind) == Partitioning::Opens,
             Task::Choose(_) => false,
         };
         if let Some(id) = stage.nodes.iter().find(opens).filter(|_| is_between) {
@@ -121,7 +121,7 @@ fn append_stages(design: &Design, text: &mut String) {
     if let Some(why) = &stages.why {
         let _ = writeln!(text, "workers={}: {why}", design.plan.workers);
     }
-    if let Some(why) = &stages.unshared {
+    if let Some(why) = &stages.undivided {
         let _ = writeln!(text, "{}", idle(design, why));
     }
     for (id, edge) in

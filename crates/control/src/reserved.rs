@@ -5,7 +5,7 @@
 
 use base::limits::WORKERS;
 use engine::How;
-use filter::share::Sharing;
+use filter::partition::Partitioning;
 use filter::{Kind, Param, ParamType, Params};
 use request::{Diagnostic, Span};
 
@@ -55,7 +55,7 @@ fn spread(kind: &Kind, count: u64, span: Span) -> Result<usize, Diagnostic> {
     }
     let why = if kind.is_source() {
         "is where blocks begin"
-    } else if Sharing::of(kind) != Sharing::Single {
+    } else if Partitioning::of(kind) != Partitioning::Single {
         return Ok(count as usize);
     } else if kind.is_sink() {
         "writes all blocks in order"

@@ -77,7 +77,9 @@ pub fn workers(text: &str) -> Result<Workers, [String; 2]> {
         (_, Ok(filter::param::Value::Number(0))) => {
             Err(["`workers=0` leaves the work undone".into(), "1 at least".into()])
         }
-        (_, Ok(filter::param::Value::Number(count))) if count <= WORKERS as u64 => Ok(Workers::Shares(count as usize)),
+        (_, Ok(filter::param::Value::Number(count))) if count <= WORKERS as u64 => {
+            Ok(Workers::Partitions(count as usize))
+        }
         (_, Ok(_)) => Err([format!("a request has {WORKERS} workers at most"), format!("more than {WORKERS}")]),
         (_, Err(_)) => {
             Err([format!("`{text}` is no number of workers"), format!("1 to {WORKERS}, `pipeline` or `auto`")])

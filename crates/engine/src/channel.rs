@@ -9,13 +9,13 @@
 //! - Either end may go. When the sender has gone, the receiver finds the end behind the last parcel. When the receiver
 //!   has left, the sender wants no more blocks, so its source ends.
 //!
-//! `channel/shares` has the ends of channels to and from shares of the flows.
+//! `channel/partitions` has the ends of channels to and from partitions of the flows.
 //!
 //! Neither end spins for long: an end that waits says so, and sleeps until the other end rings ([`Bell`]).
 
-mod shares;
+mod partitions;
 
-pub(crate) use shares::{Join, Outlet, ShareSource, Splitter};
+pub(crate) use partitions::{Join, Outlet, PartitionSource, Splitter};
 
 use crate::gauge::ChannelGauge;
 use base::id::Class;
@@ -46,7 +46,7 @@ struct Parcel {
     /// Facts about streams, in the order in which the sender learned them.
     facts: VecDeque<Fact>,
     now: u64,
-    /// For shares: which blocks belong together, in order.
+    /// For partitions: which blocks belong together, in order.
     parts: VecDeque<Part>,
     /// The sender's input pauses behind this parcel.
     is_pause: bool,
@@ -470,7 +470,7 @@ impl Source for Receiver {
     }
 
     fn at_switch(&mut self) -> bool {
-        // In a share, parts of the last parcel may not have been given yet.
+        // In a partition, parts of the last parcel may not have been given yet.
         self.parcel.parts.is_empty() && std::mem::take(&mut self.is_switch)
     }
 

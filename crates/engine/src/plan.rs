@@ -40,17 +40,17 @@ pub struct Plan {
 /// How to divide a plan over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// This number of shares of the flows, each with copies of filters; 0 or 1 = none.
-    Shares(usize),
+    /// This number of partitions of the flows, each with copies of filters; 0 or 1 = none.
+    Partitions(usize),
     /// The planner cuts the plan into stages by the costs of filters, at most one for each processor.
     Pipeline,
-    /// The planner takes one thread, shares or a pipeline, by the costs of filters.
+    /// The planner takes one thread, partitions or a pipeline, by the costs of filters.
     Auto,
 }
 
 impl Default for Workers {
     fn default() -> Workers {
-        Workers::Shares(1)
+        Workers::Partitions(1)
     }
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Workers {
     /// Writes the value as `set workers=` has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Workers::Shares(count) => count.fmt(f),
+            Workers::Partitions(count) => count.fmt(f),
             Workers::Pipeline => f.write_str("pipeline"),
             Workers::Auto => f.write_str("auto"),
         }

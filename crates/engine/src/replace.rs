@@ -66,7 +66,7 @@ pub struct Replacement {
     pub plan: Plan,
     /// For each node of the plan: its origin. The nodes above a kept node are the same as before, and kept as well.
     pub parts: Vec<Part>,
-    /// For each share of the flows except the first: one instance for each node that begins and that the share has a
+    /// For each partition of the flows except the first: one instance for each node that begins and that the partition has a
     /// copy of.
     pub copies: Vec<Vec<Option<Instance>>>,
     /// Sources that take over from running sources of the same device.
@@ -303,7 +303,7 @@ impl Worker {
                         goes_there && !restarts[arrow.to] && arrow.select == edge.select && *rejected == edge.rejected
                     };
                     let before = edges_before[old].iter().find(|(rejected, _)| *rejected == edge.rejected);
-                    // A share gives its blocks along one edge after the other, and counts them each time: an edge does not.
+                    // A partition gives its blocks along one edge after the other, and counts them each time: an edge does not.
                     let given = match before {
                         Some((_, arrow)) => arrow.before + arrow.blocks + arrow.refused,
                         None if edge.rejected => node.counters.blocks_rejected,

@@ -16,7 +16,7 @@ struct Open {
     /// The epoch of the connection's number, in the stream table.
     epoch: u32,
     last_seen: u64,
-    /// The run of blocks that touched it last, if there are shares.
+    /// The run of blocks that touched it last, if there are partitions.
     touched: u64,
     /// Neighbours in the list from the longest to the shortest silence.
     older: u32,

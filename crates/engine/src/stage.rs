@@ -6,21 +6,21 @@
 //! other.
 
 mod choose;
-mod shares;
+mod partitions;
 
 use crate::plan::{Choice, Edge, NodeId, Plan, Task, Workers};
 use crate::worker::splits;
-use filter::share::Division;
-use shares::Shared;
+use filter::partition::Division;
+use partitions::Partitions;
 
 /// The nodes that one thread runs. With several threads, each has copies of the same nodes for its share of the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Nodes of the plan, in its order.
     pub nodes: Vec<NodeId>,
-    /// Number of threads: 1, or one for each share.
+    /// Number of threads: 1, or one for each partition.
     pub threads: usize,
-    /// How blocks are divided, if there are several shares.
+    /// How blocks are divided, if there are several partitions.
     pub division: Division,
     /// It runs in a process of its own, and in no thread of this one.
     pub is_process: bool,
@@ -54,8 +54,8 @@ pub struct Stages {
     pub channels: Vec<Channel>,
     /// Edges (node and index) that the request cuts although both ends are in one stage.
     pub uncut: Vec<(NodeId, usize)>,
-    /// Why the plan has no shares although it should have some. `None`: it has them, or needs none.
-    pub unshared: Option<String>,
+    /// Why the plan has no partitions although it should have some. `None`: it has them, or needs none.
+    pub undivided: Option<String>,
     /// Why the planner chose these threads. `None`: the request chose them.
     pub why: Option<String>,
     /// A filter with `spread=` that the planner cannot spread, and the reason. The plan then has no spread filter at
@@ -72,14 +72,14 @@ impl Stages {
         let is_spread = plan.nodes.iter().any(|node| node.how.spread > 1);
         let is_by_hand = is_cut || is_spread;
         let mut by_hand = if is_spread {
-            match Shared::by_hand(plan) {
-                Ok(shared) => Stages::of_shared(plan, &shared),
-                Err(unspread) => Stages { unspread: Some(unspread), ..Stages::without_shares(plan, is_cut) },
+            match Partitions::by_hand(plan) {
+                Ok(partitions) => Stages::of_partitions(plan, &partitions),
+                Err(unspread) => Stages { unspread: Some(unspread), ..Stages::without_partitions(plan, is_cut) },
             }
         } else {
-            Stages::without_shares(plan, is_cut)
+            Stages::without_partitions(plan, is_cut)
         };
-        if plan.workers == Workers::Shares(0) || plan.workers == Workers::Shares(1) {
+        if plan.workers == Workers::Partitions(0) || plan.workers == Workers::Partitions(1) {
             return by_hand;
         }
         if is_by_hand {
@@ -88,27 +88,27 @@ impl Stages {
                 (_, true) => "`spread=` divides it",
                 _ => "`isolate=` cuts it",
             };
-            by_hand.unshared = Some(format!("{how} by hand"));
+            by_hand.undivided = Some(format!("{how} by hand"));
             return by_hand;
         }
-        let Workers::Shares(count) = plan.workers else { return choose::choose(plan, by_hand) };
-        match Shared::of_flows(plan, count) {
-            Ok(shared) => Stages::of_shared(plan, &shared),
-            Err(why) => Stages { unshared: Some(why), ..by_hand },
+        let Workers::Partitions(count) = plan.workers else { return choose::choose(plan, by_hand) };
+        match Partitions::of_flows(plan, count) {
+            Ok(partitions) => Stages::of_partitions(plan, &partitions),
+            Err(why) => Stages { undivided: Some(why), ..by_hand },
         }
     }
 
-    fn of_shared(plan: &Plan, shared: &Shared) -> Stages {
-        let mut all = Stages::of_pieces(plan, &shared.pieces(plan));
+    fn of_partitions(plan: &Plan, partitions: &Partitions) -> Stages {
+        let mut all = Stages::of_pieces(plan, &partitions.pieces(plan));
         for stage in &mut all.stages {
-            if let Some(group) = shared.group_of(stage.nodes[0]) {
+            if let Some(group) = partitions.group_of(stage.nodes[0]) {
                 (stage.threads, stage.division) = (group.threads, group.division);
             }
         }
         all
     }
 
-    fn without_shares(plan: &Plan, is_cut: bool) -> Stages {
+    fn without_partitions(plan: &Plan, is_cut: bool) -> Stages {
         if is_cut {
             return Stages::of_pieces(plan, &join_circles(plan, &pieces(plan)));
         }

@@ -8,7 +8,7 @@ mod threads;
 
 pub use switch::stages_fit;
 
-use crate::channel::{Bell, Join, Outlet, ShareSource, Shared, Splitter, channel};
+use crate::channel::{Bell, Join, Outlet, PartitionSource, Shared, Splitter, channel};
 use crate::gauge::Gauges;
 use crate::plan::{NodeId, Plan, Task};
 use crate::replace::{Part, Switching};
@@ -19,8 +19,8 @@ use crate::worker::{End, Shape, Worker};
 use assembly::Assembly;
 use base::atomic::{AtomicBool, AtomicUsize, StopFlag};
 use buffer::queue::numbers::Queue;
+use filter::partition::Division;
 use filter::run::Instance;
-use filter::share::Division;
 use filter::{Env, Failure, Kind, ParamError, Params, Parts, Type};
 use std::io;
 use std::ops::Range;
@@ -62,7 +62,7 @@ struct Layout {
     places: Vec<Vec<(usize, usize)>>,
     edges: Vec<Vec<Instances>>,
     lines: Vec<Line>,
-    /// For each thread: the flag between `ShareSource` and `Outlet`.
+    /// For each thread: the flag between `PartitionSource` and `Outlet`.
     lasts: Vec<Arc<AtomicBool>>,
 }
 
@@ -352,9 +352,10 @@ fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
         let node = &plan.nodes[id.index()];
         matches!(&node.task, Task::Filter { kind, .. } if kind.is_source() || kind.writes.has(Parts::STREAMS))
     };
-    // Shares that make no streams of their own use the numbers of the stage before them.
-    let from_shares = from.iter().any(|from| stages.stages[*from].threads > 1 && needs_numbers(plan, stages, *from));
-    from.len() > 1 || from_shares || stages.stages[stage].nodes.iter().any(makes_streams)
+    // Partitions that make no streams of their own use the numbers of the stage before them.
+    let from_partitions =
+        from.iter().any(|from| stages.stages[*from].threads > 1 && needs_numbers(plan, stages, *from));
+    from.len() > 1 || from_partitions || stages.stages[stage].nodes.iter().any(makes_streams)
 }
 
 /// The ends of a channel: a sink for each giving thread, a source for each getting thread.
@@ -380,11 +381,11 @@ fn ends_of(
         (1, _) => {
             let pairs: io::Result<Vec<_>> = to.clone().map(|thread| pair(&bell()?, from.start, thread)).collect();
             let (senders, receivers): (Vec<_>, Vec<_>) = pairs?.into_iter().unzip();
-            let shares =
-                to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
+            let partitions =
+                to.zip(receivers).map(|(thread, receiver)| PartitionSource::new(receiver, Arc::clone(&lasts[thread])));
             (
                 vec![Instance::filter(Splitter::new(division, senders, Arc::clone(edges)))],
-                shares.map(Instance::source).collect(),
+                partitions.map(Instance::source).collect(),
             )
         }
         _ => {

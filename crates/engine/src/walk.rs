@@ -223,7 +223,7 @@ impl Worker {
         }
         let mut out = std::mem::take(&mut node.out);
         node.counters.blocks_made += out.len() as u64;
-        let before = self.shared.order.is_shared.then_some((self.sequences, self.shared.order.sequence));
+        let before = self.shared.order.is_partition.then_some((self.sequences, self.shared.order.sequence));
         for first in (0..out.len()).step_by(BATCH_BLOCKS) {
             let blocks = &mut out[first..];
             let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
@@ -302,7 +302,7 @@ impl Worker {
         live & next.map_or(u64::MAX, filter::batch::full)
     }
 
-    /// Calls a filter that gives new blocks once for each run of a share's input, so that the run of each new block is
+    /// Calls a filter that gives new blocks once for each run of a partition's input, so that the run of each new block is
     /// known. All new blocks go on at once. Gives the filter's last status.
     #[cold]
     #[inline(never)]
@@ -365,7 +365,7 @@ impl Worker {
         let count = u64::from(batch.count());
         let before = self.nodes[at].ended_otherwise();
         let mut place = SessionPlace::new(batch.live());
-        let status = if self.shared.order.is_shared {
+        let status = if self.shared.order.is_partition {
             self.run_runs(at, batch)
         } else {
             loop {
@@ -400,7 +400,7 @@ impl Worker {
             Runner::Session(filter, sessions) => {
                 let mut place = SessionPlace::new(batch.live());
                 let status = loop {
-                    if shared.order.is_shared && place.left != 0 {
+                    if shared.order.is_partition && place.left != 0 {
                         // The run of the input says when each session was last touched.
                         place.end_at_run(sequences);
                         shared.order.sequence = sequences[place.left.trailing_zeros() as usize];
@@ -557,7 +557,7 @@ impl Arrow {
 /// How far a batch has got through a session filter: blocks are handed over in runs of one session each.
 struct SessionPlace {
     left: u64,
-    /// Later blocks, of later runs of a share's input.
+    /// Later blocks, of later runs of a partition's input.
     later: u64,
     /// Blocks that the filter keeps alive, if it works in place.
     kept: u64,
@@ -573,7 +573,7 @@ impl SessionPlace {
         SessionPlace { left: live, later: 0, kept: 0, again: None }
     }
 
-    /// Puts off the blocks of all runs of a share's input except the first.
+    /// Puts off the blocks of all runs of a partition's input except the first.
     fn end_at_run(&mut self, sequences: &[u64; BATCH_BLOCKS]) {
         let sequence = sequences[self.left.trailing_zeros() as usize];
         if let Some(next) = places(self.left).find(|place| sequences[*place] != sequence) {

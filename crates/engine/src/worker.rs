@@ -57,7 +57,7 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) out: Vec<Descriptor>,
-    /// For a share: the runs of its input from which `out` came, with each run's end in it. See [`Source::runs`].
+    /// For a partition: the runs of its input from which `out` came, with each run's end in it. See [`Source::runs`].
     pub(crate) runs: Vec<(usize, u64)>,
     pub(crate) own: ViewId,
     /// Rings whose memory is free when this node's blocks have gone through all nodes below: its own, and those of
@@ -124,7 +124,7 @@ pub struct Worker {
     pub(crate) team: Option<Box<Team>>,
     /// Channel ends to call after each pull.
     pub(crate) ends: Vec<usize>,
-    /// For a share: the run of its input from which each place of the present batch came.
+    /// For a partition: the run of its input from which each place of the present batch came.
     pub(crate) sequences: [u64; BATCH_BLOCKS],
     /// Set when another stage failed: this stage then ends as if the caller had set `stop`.
     pub(crate) halt: Option<StopFlag>,
@@ -152,7 +152,7 @@ impl Worker {
         Worker::with_copies(plan, instances, Vec::new()).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// Makes a worker for a plan with shares of the flows. `copies` has further instances: for each share except the
+    /// Makes a worker for a plan with partitions of the flows. `copies` has further instances: for each partition except the
     /// first, one for each node that it has a copy of ([`Stage::threads`](crate::Stage::threads)).
     ///
     /// # Errors
@@ -333,8 +333,8 @@ impl Worker {
             // Counted in pulls, not by the clock: time may stand still in a capture.
             self.shared.rings.recycle_held();
         }
-        if self.shared.order.is_shared {
-            // All shares check at the same moments, even without blocks.
+        if self.shared.order.is_partition {
+            // All partitions check at the same moments, even without blocks.
             self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX);
         }
         if self.shared.now < self.next_wake {

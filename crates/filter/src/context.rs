@@ -15,19 +15,19 @@ impl Default for Marks {
     }
 }
 
-/// The order of blocks among shares: copies of the same filters, each with its own flows. A plan without shares does
+/// The order of blocks among partitions: copies of the same filters, each with its own flows. A plan without partitions does
 /// not use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// The number of the present run of blocks, counted over all shares.
+    /// The number of the present run of blocks, counted over all partitions.
     pub sequence: u64,
     /// The node whose timer or end is running; 0 while blocks come.
     pub node: u32,
     /// Order among flows that one node ends at one moment. A filter sets it before it gives the blocks of a flow.
     pub ends: u64,
-    /// There are other shares: a filter that ends flows then gives one flow at a time
+    /// There are other partitions: a filter that ends flows then gives one flow at a time
     /// ([`Status::More`](crate::Status)).
-    pub is_shared: bool,
+    pub is_partition: bool,
 }
 
 /// Given to each call of a filter; the engine makes a new one for each call, cheaply.
@@ -57,7 +57,7 @@ pub struct Context<'a> {
     pub wake: &'a mut u64,
     /// Lines for people.
     pub notices: &'a mut Vec<String>,
-    /// The order of this filter's blocks among those of other shares.
+    /// The order of this filter's blocks among those of other partitions.
     pub order: &'a mut Order,
     /// Set when the request is asked to stop: a filter that waits gives up then.
     pub stop: &'a StopFlag,

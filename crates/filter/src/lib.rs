@@ -6,7 +6,7 @@
 //! - [`ring_header`] — the header of a block that is copied into a ring for another process.
 //! - [`facts`] — the facts of a stream as bytes, for that header.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters (`counter`).
-//! - [`share`] — how blocks are divided among threads, and which filters have a copy in each.
+//! - [`partition`] — how blocks are divided among threads, and which filters have a copy in each.
 //! - [`device`] — sources that read a device; [`capture_request`] — what they ask the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
@@ -27,10 +27,10 @@ pub mod facts;
 pub mod kind;
 pub mod marks;
 pub mod param;
+pub mod partition;
 pub mod record;
 pub mod ring_header;
 pub mod run;
-pub mod share;
 pub mod stream;
 pub mod types;
 

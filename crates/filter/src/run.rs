@@ -103,7 +103,7 @@ pub trait Source: Send {
         false
     }
 
-    /// The runs of the blocks just pulled, if they are one share of the input. A run is of blocks that followed each
+    /// The runs of the blocks just pulled, if they are one partition of the input. A run is of blocks that followed each
     /// other there. Each entry has the run's end among the blocks, and its [`Order::sequence`](crate::Order).
     fn runs(&self) -> &[(usize, u64)] {
         &[]

@@ -9,7 +9,7 @@ pub static KIND: Kind = Kind::new("drop", "drops every block", make)
         "A sink that keeps nothing: for timing what stands before it, and for branches wanted for their counters only.",
     )
     .sink()
-    // There is no order to keep: each share of the flows may have an instance.
+    // There is no order to keep: each partition of the flows may have an instance.
     .mode(Mode::Stateless)
     .runs_in(Spaces::UNPRIVILEGED);
 

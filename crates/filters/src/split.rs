@@ -1,7 +1,7 @@
 //! Gives each block to one of the branches behind it: by flow, in turn, or to the least loaded.
 
+use filter::partition::{Division, Partitioner};
 use filter::prelude::*;
-use filter::share::{Division, Shares};
 
 /// The kind `split`.
 pub static KIND: Kind = Kind::new("split", "gives each block to exactly one of the branches behind it", make)
@@ -27,7 +27,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         Some("load") => Instance::filter(ByLoad),
         _ => {
             let division = if is_frame { Division::Flows } else { Division::Streams };
-            Instance::filter(ByFlow(Shares::new(division, filter::marks::BRANCHES as usize)))
+            Instance::filter(ByFlow(Partitioner::new(division, filter::marks::BRANCHES as usize)))
         }
     })
 }
@@ -51,7 +51,7 @@ impl Filter for ByLoad {
     }
 }
 
-struct ByFlow(Shares);
+struct ByFlow(Partitioner);
 
 impl Filter for ByFlow {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {

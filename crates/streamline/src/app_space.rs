@@ -78,14 +78,14 @@ impl AppSpace {
         Worker::with_copies(rest, cover(instances.collect()), copies).map_err(|failure| failure.to_string())
     }
 
-    /// Makes further instances of the nodes that begin, one set for each share of the flows except the first.
+    /// Makes further instances of the nodes that begin, one set for each partition of the flows except the first.
     pub(crate) fn copies(
         &self,
         rest: &Plan,
         begins: &dyn Fn(NodeId) -> bool,
     ) -> Result<Vec<Vec<Option<Instance>>>, ParamError> {
         let stages = Stages::of(rest);
-        let shares = stages.stages.iter().map(|stage| stage.threads).max().unwrap_or(1);
+        let partitions = stages.stages.iter().map(|stage| stage.threads).max().unwrap_or(1);
         let copy = |_| {
             let mut copies: Vec<Option<Instance>> = rest.nodes.iter().map(|_| None).collect();
             for id in stages.stages.iter().filter(|stage| stage.threads > 1).flat_map(|stage| &stage.nodes) {
@@ -98,7 +98,7 @@ impl AppSpace {
             }
             Ok(copies)
         };
-        (1..shares).map(copy).collect()
+        (1..partitions).map(copy).collect()
     }
 
     /// Takes what was prepared for this node of a plan, or says which node of the running plan it is.

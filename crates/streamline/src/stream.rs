@@ -96,7 +96,7 @@ impl Session {
         let exchange = Exchange::default();
         let (mut ends, mut inputs) = (Vec::new(), Vec::new());
         let mut failed: Option<Diagnostic> = None;
-        let mut unshared = None;
+        let mut undivided = None;
         let mut job = session.prepare_but(source, variables, |design, app, rest| {
             for (index, node) in design.plan.nodes.iter().enumerate() {
                 let Task::Filter { kind: filter, params } = &node.task else { continue };
@@ -130,7 +130,7 @@ impl Session {
                 }
                 rest.run_in_caller(id);
             }
-            unshared = Stages::of(&rest.plan).unshared;
+            undivided = Stages::of(&rest.plan).undivided;
         })?;
         if let Some(error) = failed {
             return Err(error.into());
@@ -152,7 +152,7 @@ impl Session {
                 Some(Input { kind, segment, view, waiting_bytes: 0 })
             }
         };
-        if let Some(why) = unshared {
+        if let Some(why) = undivided {
             job.worker.add_notice(format!("`workers` shares nothing: {why}"));
         }
         let stop = StopFlag::new();

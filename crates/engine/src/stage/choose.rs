@@ -5,16 +5,16 @@
 //! leads across, and no node behind it branches.
 
 use super::Stages;
-use super::shares::Shared;
+use super::partitions::Partitions;
 use crate::plan::{NodeId, Plan, Task, Workers};
 use base::limits::WORKERS;
-use filter::share::Sharing;
+use filter::partition::Partitioning;
 
 /// Time of a block through a channel, on both sides together, in ns.
 const HOP_NS: f64 = 80.0;
 
 /// Time of a block through a splitter and an ordered join.
-const SHARE_NS: f64 = 250.0;
+const PARTITION_NS: f64 = 250.0;
 
 /// `auto` uses threads if the expected time is at most this part of the time on one thread.
 const WORTH: f64 = 0.8;
@@ -175,7 +175,7 @@ fn best_row(plan: &Plan, load: &Load, most: usize) -> Row {
 
 /// The stages for `workers=pipeline`.
 pub(super) fn pipeline(plan: &Plan, single: Stages) -> Stages {
-    let why = |text: &str| Stages { unshared: Some(text.to_string()), ..single.clone() };
+    let why = |text: &str| Stages { undivided: Some(text.to_string()), ..single.clone() };
     if plan.processors < 2 {
         return why("there is one processor");
     }
@@ -204,58 +204,58 @@ pub(super) fn auto(plan: &Plan, single: Stages) -> Stages {
     let row = best_row(plan, &load, plan.processors);
     let hops: f64 = row.begins.iter().map(|at| HOP_NS * load.blocks[*at]).sum();
     let row_takes = row.slowest.max((total + hops) / processors);
-    let ways = [of_shares(plan, &load), of_spread(plan, &load)];
-    let shares = ways.into_iter().flatten().min_by(|(_, one), (_, other)| one.total_cmp(other));
-    let shares_take = shares.as_ref().map_or(f64::INFINITY, |(_, takes)| *takes);
-    if row_takes.min(shares_take) > (WORTH * total).min(total - SAVES_NS) {
+    let ways = [of_partitions(plan, &load), of_spread(plan, &load)];
+    let partitions = ways.into_iter().flatten().min_by(|(_, one), (_, other)| one.total_cmp(other));
+    let partitions_take = partitions.as_ref().map_or(f64::INFINITY, |(_, takes)| *takes);
+    if row_takes.min(partitions_take) > (WORTH * total).min(total - SAVES_NS) {
         return one(&format!("threads would save too little of {total:.0} ns a block, the {} time", load.origin()));
     }
-    let stages = match shares {
-        Some((shared, _)) if shares_take <= row_takes => Stages::of_shared(plan, &shared),
+    let stages = match partitions {
+        Some((partitions, _)) if partitions_take <= row_takes => Stages::of_partitions(plan, &partitions),
         _ => Stages::of_pieces(plan, &row.pieces(plan)),
     };
-    let Some(shared) = stages.stages.iter().find(|stage| stage.threads > 1) else {
+    let Some(divided) = stages.stages.iter().find(|stage| stage.threads > 1) else {
         let text = row.describe(&load);
         return Stages { why: Some(text), ..stages };
     };
-    let part = load.percent(shared.nodes.iter().map(|id| load.of[id.index()]).sum());
-    let text = format!("{} shares of filters that take {part} % of the {} time", shared.threads, load.origin());
+    let part = load.percent(divided.nodes.iter().map(|id| load.of[id.index()]).sum());
+    let text = format!("{} shares of filters that take {part} % of the {} time", divided.threads, load.origin());
     Stages { why: Some(text), ..stages }
 }
 
-/// Shares of the flows, one for each processor, and the time of an input block with them. `None`: shares are not
+/// Partitions of the flows, one for each processor, and the time of an input block with them. `None`: partitions are not
 /// possible, or two paths of the plan could take turns in another order.
-fn of_shares(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
-    takes(plan, load, Shared::of_flows(plan, plan.processors.min(WORKERS)).ok()?)
+fn of_partitions(plan: &Plan, load: &Load) -> Option<(Partitions, f64)> {
+    takes(plan, load, Partitions::of_flows(plan, plan.processors.min(WORKERS)).ok()?)
 }
 
 /// Copies of the most costly filter, and the time of an input block with them.
-fn of_spread(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
+fn of_spread(plan: &Plan, load: &Load) -> Option<(Partitions, f64)> {
     let most = (0..plan.nodes.len()).max_by(|one, other| load.of[*one].total_cmp(&load.of[*other]))?;
     let is_operand = plan.sources_of()[most].is_empty();
     let Task::Filter { kind, .. } = &plan.nodes[most].task else { return None };
-    if is_operand || matches!(Sharing::of(kind), Sharing::Opens | Sharing::Single) || kind.is_sink() {
+    if is_operand || matches!(Partitioning::of(kind), Partitioning::Opens | Partitioning::Single) || kind.is_sink() {
         return None;
     }
     let mut plan = plan.clone();
     plan.nodes[most].how.spread = plan.processors.min(WORKERS);
-    takes(&plan, load, Shared::by_hand(&plan).ok()?)
+    takes(&plan, load, Partitions::by_hand(&plan).ok()?)
 }
 
 /// Groups, and the time of an input block with them.
-fn takes(plan: &Plan, load: &Load, shared: Shared) -> Option<(Shared, f64)> {
-    let is_shared = |index: usize| shared.group_of(NodeId(index as u32)).is_some();
-    let first = (0..plan.nodes.len()).find(|index| is_shared(*index))?;
+fn takes(plan: &Plan, load: &Load, partitions: Partitions) -> Option<(Partitions, f64)> {
+    let is_partitioned = |index: usize| partitions.group_of(NodeId(index as u32)).is_some();
+    let first = (0..plan.nodes.len()).find(|index| is_partitioned(*index))?;
     if plan.nodes[first..].iter().any(|node| node.edges.len() > 1 || node.space != APP) {
         return None;
     }
-    let mine: f64 = (0..plan.nodes.len()).filter(|index| is_shared(*index)).map(|index| load.of[index]).sum();
+    let mine: f64 = (0..plan.nodes.len()).filter(|index| is_partitioned(*index)).map(|index| load.of[index]).sum();
     let before: f64 = load.of[..first].iter().sum();
     let behind = load.total() - mine - before;
-    let split = SHARE_NS / 2.0 * load.blocks[first];
+    let split = PARTITION_NS / 2.0 * load.blocks[first];
     let count = plan.processors as f64;
     let slowest = (before + split).max(behind + split).max((mine + split) / count);
-    Some((shared, slowest.max((load.total() + 2.0 * split) / count)))
+    Some((partitions, slowest.max((load.total() + 2.0 * split) / count)))
 }
 
 /// The stages that the planner chooses; `single` are those without its choice.
@@ -263,6 +263,6 @@ pub(super) fn choose(plan: &Plan, single: Stages) -> Stages {
     match plan.workers {
         Workers::Pipeline => pipeline(plan, single),
         Workers::Auto => auto(plan, single),
-        Workers::Shares(_) => single,
+        Workers::Partitions(_) => single,
     }
 }

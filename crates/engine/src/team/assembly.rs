@@ -18,14 +18,14 @@ use std::sync::Arc;
 type At = (usize, usize);
 
 /// A thread's part of the plan under construction.
-struct Share {
+struct Partition {
     plan: Plan,
     parts: Vec<Part>,
     /// Channel ends to call after each pull.
     tells: Vec<usize>,
 }
 
-impl Share {
+impl Partition {
     fn add(&mut self, node: Node, part: Part) -> usize {
         self.plan.nodes.push(node);
         self.parts.push(part);
@@ -48,7 +48,7 @@ pub(super) struct Assembly<'a> {
     threads: Vec<Range<usize>>,
     /// For each thread: the old thread that it goes on from.
     goes_on: Vec<Option<usize>>,
-    shares: Vec<Share>,
+    partitions: Vec<Partition>,
     /// For each thread: what wakes it when blocks come.
     bells: Vec<Option<Arc<Bell>>>,
     lines: Vec<Line>,
@@ -59,11 +59,11 @@ pub(super) struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     pub(super) fn new(plan: &'a Plan, stages: &'a Stages, before: Option<&Before>) -> Assembly<'a> {
         let threads = threads_of(stages);
-        let share =
-            |_| Share { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() };
-        let shares: Vec<Share> = (0..stages.threads()).map(share).collect();
-        let (goes_on, bells) = (goes_on(&threads, before), vec![None; shares.len()]);
-        Assembly { plan, stages, threads, goes_on, shares, bells, lines: Vec::new(), places: Vec::new() }
+        let partition =
+            |_| Partition { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() };
+        let partitions: Vec<Partition> = (0..stages.threads()).map(partition).collect();
+        let (goes_on, bells) = (goes_on(&threads, before), vec![None; partitions.len()]);
+        Assembly { plan, stages, threads, goes_on, partitions, bells, lines: Vec::new(), places: Vec::new() }
     }
 
     /// Adds the sources at the ends of all channels. Gives the sinks of each channel, until its edges are laid.
@@ -93,7 +93,7 @@ impl<'a> Assembly<'a> {
         for (_, to, shared) in &channels {
             self.bells[*to] = Some(Arc::clone(shared.bell()));
         }
-        let add = |(thread, receiver): (usize, Part)| (thread, self.shares[thread].add_end(&RECEIVES, receiver));
+        let add = |(thread, receiver): (usize, Part)| (thread, self.partitions[thread].add_end(&RECEIVES, receiver));
         let receivers = to.zip(receivers).map(add).collect();
         let (between, from, rejected) = ((channel.from.0, channel.to), channel.from.1, channel.rejected);
         let senders_at = Vec::new();
@@ -119,17 +119,17 @@ impl<'a> Assembly<'a> {
                 (part, Some(before)) => before.parts_of(part, &stage, &self.goes_on),
                 (_, None) => panic!("nothing runs that could go on"),
             };
-            assert!(here.len() >= stage.len(), "a copy for each share");
+            assert!(here.len() >= stage.len(), "a copy for each partition");
             let add = |(thread, part): (usize, Part)| {
-                (thread, self.shares[thread].add(Node { edges: Vec::new(), ..node.clone() }, part))
+                (thread, self.partitions[thread].add(Node { edges: Vec::new(), ..node.clone() }, part))
             };
             let here = stage.zip(here).map(add).collect();
             self.places.push(here);
         }
         let places = &self.places;
-        for node in self.shares.iter_mut().flat_map(|share| &mut share.plan.nodes) {
+        for node in self.partitions.iter_mut().flat_map(|partition| &mut partition.plan.nodes) {
             if let Task::Choose(choice) = &mut node.task {
-                choice.renumber(&|id| in_share(places, id));
+                choice.renumber(&|id| in_partition(places, id));
             }
         }
     }
@@ -137,7 +137,7 @@ impl<'a> Assembly<'a> {
     /// Lays an edge from each of these nodes. Gives where it is in each thread.
     fn lay(&mut self, from: &[At], edge: &Edge) -> Vec<(usize, usize, usize)> {
         let lay = |&(thread, node): &At| {
-            let edges = &mut self.shares[thread].plan.nodes[node].edges;
+            let edges = &mut self.partitions[thread].plan.nodes[node].edges;
             edges.push(edge.clone());
             (thread, node, edges.len() - 1)
         };
@@ -151,7 +151,7 @@ impl<'a> Assembly<'a> {
         for (index, node) in self.plan.nodes.iter().enumerate() {
             let mut here: Vec<Instances> = Vec::new();
             for (place, edge) in node.edges.iter().enumerate() {
-                let to = in_share(&self.places, edge.to);
+                let to = in_partition(&self.places, edge.to);
                 let is_it = |channel: &Channel| {
                     channel.from.1.index() == index
                         && channel.rejected == edge.rejected
@@ -188,9 +188,9 @@ impl<'a> Assembly<'a> {
         rejected: bool,
         sender: Part,
     ) -> Vec<(usize, usize, usize)> {
-        let share = &mut self.shares[thread];
-        let end = share.add_end(&SENDS, sender);
-        share.tells.push(end);
+        let partition = &mut self.partitions[thread];
+        let end = partition.add_end(&SENDS, sender);
+        partition.tells.push(end);
         self.lines[line].senders.push((thread, end));
         self.lay(&[(thread, node)], &Edge { rejected, ..Edge::plain(NodeId(end as u32)) })
     }
@@ -202,7 +202,7 @@ impl<'a> Assembly<'a> {
         lasts: Vec<Arc<AtomicBool>>,
         mut before: Option<Before>,
     ) -> Worker {
-        let Assembly { plan, stages, threads, goes_on, shares, bells, lines, places } = self;
+        let Assembly { plan, stages, threads, goes_on, partitions, bells, lines, places } = self;
         let between = lines.iter().flat_map(|line| &line.channels).map(|(from, to, shared)| Between {
             from: *from,
             to: *to,
@@ -210,10 +210,10 @@ impl<'a> Assembly<'a> {
         });
         let gauges = Arc::new(Gauges::new(labels(plan, stages), between.collect()));
         let (halt, switching) = (StopFlag::new(), Arc::<Switching>::default());
-        let is_share = |thread: usize| threads.iter().any(|threads| threads.len() > 1 && threads.contains(&thread));
-        let is_alone = shares.len() == 1;
+        let is_partition = |thread: usize| threads.iter().any(|threads| threads.len() > 1 && threads.contains(&thread));
+        let is_alone = partitions.len() == 1;
         let cpus = &plan.cpus;
-        let mut workers = shares.into_iter().enumerate().map(|(thread, Share { plan, parts, tells })| {
+        let mut workers = partitions.into_iter().enumerate().map(|(thread, Partition { plan, parts, tells })| {
             let old = goes_on[thread].and_then(|old| before.as_mut()?.workers[old].take());
             let mut worker = match old {
                 Some(mut worker) => {
@@ -226,7 +226,7 @@ impl<'a> Assembly<'a> {
             tells.iter().for_each(|end| worker.nodes[*end].finished = false);
             worker.reckon_wanted();
             worker.ends = tells;
-            worker.shared.order.is_shared = is_share(thread);
+            worker.shared.order.is_partition = is_partition(thread);
             worker.halt = (!is_alone).then(|| halt.clone());
             worker.cpu = (!cpus.is_empty()).then(|| cpus[thread % cpus.len()]);
             worker.switching = (!is_alone).then(|| Arc::clone(&switching));
@@ -251,6 +251,6 @@ impl<'a> Assembly<'a> {
 }
 
 /// A node's number in each thread of its stage: copies of a node have the same.
-fn in_share(places: &[Vec<At>], id: NodeId) -> NodeId {
+fn in_partition(places: &[Vec<At>], id: NodeId) -> NodeId {
     NodeId(places[id.index()][0].1 as u32)
 }

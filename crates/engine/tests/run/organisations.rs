@@ -1,4 +1,4 @@
-//! Numbered frames through every organisation of a plan: one to four stages, shares of the flows, both.
+//! Numbered frames through every organisation of a plan: one to four stages, partitions of the flows, both.
 //!
 //! Filters stall, fail and panic in the middle of a batch, sources end, sinks want no more. Frames come out in order,
 //! and the run reports each lost frame. The report agrees with each filter's own counters.
@@ -165,8 +165,8 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
     });
     let seen: [Arc<Seen>; 4] = Default::default();
     // The second filter has the fault.
-    let works = |place: usize, share: usize| Works {
-        seed: seed * 64 + (place * 8 + share) as u64,
+    let works = |place: usize, partition: usize| Works {
+        seed: seed * 64 + (place * 8 + partition) as u64,
         parses: place == 0,
         fault: if place == 1 { fault } else { Fault::Nothing },
         seen: Arc::clone(&seen[place]),
@@ -188,9 +188,9 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
         }
     }
     let (mut plan, instances) = graph.taken();
-    plan.workers = engine::Workers::Shares(organisation.workers);
-    let copy = |share: usize| {
-        let works = |place| Some(Instance::filter(works(place, share)));
+    plan.workers = engine::Workers::Partitions(organisation.workers);
+    let copy = |partition: usize| {
+        let works = |place| Some(Instance::filter(works(place, partition)));
         vec![None, works(0), works(1), works(2), None]
     };
     let mut worker = Worker::with_copies(&plan, instances, (1..organisation.workers).map(copy).collect()).unwrap();
@@ -215,7 +215,7 @@ fn check(organisation: Organisation, count: u64, fault: Fault, seed: u64) {
     let what = format!("{organisation:?}, {fault:?}");
     let came = seen[3].blocks.load(Ordering::Relaxed);
     let (back, gaps) = (order.back.load(Ordering::Relaxed), order.gaps.load(Ordering::Relaxed));
-    // If one share is gone, the others still carry their blocks through.
+    // If one partition is gone, the others still carry their blocks through.
     let is_share_gone = organisation.workers > 1 && matches!(fault, Fault::FilterFails(_) | Fault::FilterPanics(_));
     assert!(back == 0 && (gaps == 0 || is_share_gone), "{what}: {back} and {gaps} of {came} numbers are not in order");
     let failure = |text: &str| Some(Err(Box::new(Failure::System(text.into()))));

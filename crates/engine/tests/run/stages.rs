@@ -202,7 +202,7 @@ fn a_wish_to_stop_ends_all_stages_and_nothing_under_way_is_lost() {
     assert_eq!(seen.load(Ordering::Relaxed), gave.load(Ordering::Relaxed));
 }
 
-// --- shares of the flows ---
+// --- partitions of the flows ---
 
 /// Gives numbered UDP frames of a few hundred flows.
 #[derive(Default)]
@@ -244,7 +244,7 @@ struct Flows {
 impl Flows {
     fn end(&mut self, since: u64, cx: &mut Context<'_>) -> Made {
         while self.known.first().is_some_and(|(_, seen, _)| *seen <= since) {
-            if cx.order.is_shared && !cx.out.is_empty() {
+            if cx.order.is_partition && !cx.out.is_empty() {
                 return Ok(Status::More);
             }
             let (port, _, touched) = self.known.remove(0);
@@ -291,7 +291,7 @@ impl Filter for Flows {
     }
 }
 
-/// The numbered frames that a sink sees with this number of shares, and the number of blocks that came to each filter.
+/// The numbered frames that a sink sees with this number of partitions, and the number of blocks that came to each filter.
 fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     let mut graph = Graph::default();
     let source = graph.broken_source(Frames { count, ..Frames::default() });
@@ -303,9 +303,9 @@ fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     graph.edge(passes, sink);
     let seen = Arc::clone(&graph.seen);
     let (mut plan, instances) = graph.taken();
-    plan.workers = engine::Workers::Shares(workers);
-    let copy = |share: usize| {
-        let flows = Instance::filter(Flows { stalls: seed + share as u64, ..Flows::default() });
+    plan.workers = engine::Workers::Partitions(workers);
+    let copy = |partition: usize| {
+        let flows = Instance::filter(Flows { stalls: seed + partition as u64, ..Flows::default() });
         vec![None, Some(flows), Some(Instance::filter(stalls(3))), None]
     };
     let mut worker = engine::Worker::with_copies(&plan, instances, (1..workers).map(copy).collect()).unwrap();
@@ -350,7 +350,7 @@ fn a_pipeline_is_cut_where_costs_are_balanced() {
         plan.workers = engine::Workers::Pipeline;
         let stages = engine::Stages::of(&plan);
         let nodes: Vec<usize> = stages.stages.iter().map(|stage| stage.nodes.len()).collect();
-        assert_eq!(nodes, wanted, "{costs:?}: {:?} {:?}", stages.why, stages.unshared);
+        assert_eq!(nodes, wanted, "{costs:?}: {:?} {:?}", stages.why, stages.undivided);
         plan.processors = 1;
         assert_eq!(engine::Stages::of(&plan).threads(), 1, "one processor");
     }
@@ -377,7 +377,7 @@ fn batches_in_turn_stay_in_order_through_shares_that_stall() {
         for seed in 0..3 {
             let mut graph = Graph::default();
             let source = graph.broken_source(numbered(COUNT));
-            // Two filters with the same shares.
+            // Two filters with the same partitions.
             let (first, second) = (graph.modest("first", stalls(seed)), graph.modest("second", stalls(seed + 10)));
             let seen = Arc::new(AtomicU64::new(0));
             let sink = graph.in_place("in order", InOrder(Arc::clone(&seen)));
@@ -389,8 +389,8 @@ fn batches_in_turn_stay_in_order_through_shares_that_stall() {
             plan.nodes[2].how.spread = threads;
             plan.queue = if seed % 2 == 1 { engine::Queue::FastForward } else { engine::Queue::Indexed };
             assert_eq!(engine::Stages::of(&plan).threads(), threads + 2);
-            let copy = |share: usize| {
-                let stalls = |more| Some(Instance::filter(stalls(seed * 100 + share as u64 + more)));
+            let copy = |partition: usize| {
+                let stalls = |more| Some(Instance::filter(stalls(seed * 100 + partition as u64 + more)));
                 vec![None, stalls(0), stalls(50), None]
             };
             let mut worker = engine::Worker::with_copies(&plan, instances, (1..threads).map(copy).collect()).unwrap();
@@ -398,8 +398,8 @@ fn batches_in_turn_stay_in_order_through_shares_that_stall() {
             let report = worker.report();
             report.check().unwrap();
             assert_eq!(seen.load(Ordering::Relaxed), COUNT, "{threads} threads");
-            let shares = &report.stages[1].blocks;
-            assert!(shares.iter().all(|blocks| *blocks >= COUNT / (2 * threads as u64)), "{shares:?}");
+            let partitions = &report.stages[1].blocks;
+            assert!(partitions.iter().all(|blocks| *blocks >= COUNT / (2 * threads as u64)), "{partitions:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Plans in stages and shares replace each other again and again while numbered frames go through. No frame is lost,
+//! Plans in stages and partitions replace each other again and again while numbered frames go through. No frame is lost,
 //! doubled or out of order. Nodes that go on keep their state, and all counters add up.
 
 use crate::parts::Graph;
@@ -155,7 +155,7 @@ impl Filter for Counts {
     }
 }
 
-/// How the filters of a plan are divided: one bit for each edge that is cut, and the shares.
+/// How the filters of a plan are divided: one bit for each edge that is cut, and the partitions.
 #[derive(Clone, Copy, Debug)]
 struct Organisation {
     cuts: u32,
@@ -201,9 +201,9 @@ impl Bench {
             }
         }
         let (mut plan, instances) = graph.taken();
-        plan.workers = Workers::Shares(organisation.workers);
-        let copy = |share: usize| {
-            let yields = |seed| Some(Instance::filter(Yields(seed + share as u64)));
+        plan.workers = Workers::Partitions(organisation.workers);
+        let copy = |partition: usize| {
+            let yields = |seed| Some(Instance::filter(Yields(seed + partition as u64)));
             vec![None, None, Some(Instance::filter(Numbers)), yields(3), yields(4), None]
         };
         (plan, instances, (1..organisation.workers).map(copy).collect())
@@ -318,7 +318,7 @@ fn branches_behind_shares_come_and_go() {
             graph.edge(numbers, sink);
         }
         let (mut plan, instances) = graph.taken();
-        plan.workers = Workers::Shares(2);
+        plan.workers = Workers::Partitions(2);
         let begins = |index: usize| (index % 2 == 1).then(|| Instance::filter(Numbers));
         let copy: Instances = (0..instances.len()).map(begins).collect();
         (plan, instances, vec![copy])

@@ -38,7 +38,7 @@ pub(super) struct Connection {
     pub last_seen: u64,
     /// When that segment was captured, ns since 1970 UTC.
     pub last_time: u64,
-    /// The run of blocks that it came in, where filters have shares: [`filter::Order::sequence`].
+    /// The run of blocks that it came in, where filters have partitions: [`filter::Order::sequence`].
     pub touched: u64,
     pub phase: Phase,
     /// By direction: its next data can be given at once, because both directions have begun, hold nothing and do not

@@ -315,12 +315,12 @@ impl Assembler {
     }
 }
 
-/// Whether enough blocks were given for this call. With shares, one connection's blocks are enough.
+/// Whether enough blocks were given for this call. With partitions, one connection's blocks are enough.
 fn has_enough(enough: usize, cx: &Context<'_>) -> bool {
-    cx.out.len() >= enough || (cx.order.is_shared && !cx.out.is_empty())
+    cx.out.len() >= enough || (cx.order.is_partition && !cx.out.is_empty())
 }
 
-/// The order of a connection's end among those of all shares: by the reason first, then as in the lists.
+/// The order of a connection's end among those of all partitions: by the reason first, then as in the lists.
 fn end_key(rank: u64, touched: u64) -> u64 {
     rank << 60 | touched
 }

@@ -249,12 +249,12 @@ fn a_body_is_one_though_the_other_side_speaks_between() {
     assert_eq!(alerts(&run(rule, &frames)), [1]);
 }
 
-/// Each share would count for itself, and fragments have no ports to find the share of their flow.
+/// Each partition would count for itself, and fragments have no ports to find the partition of their flow.
 #[test]
 fn one_instance_counts_over_all_flows_for_any_number_of_workers() {
-    use filter::share::Sharing;
-    assert_eq!([&KIND, &crate::ips::KIND].map(Sharing::of), [Sharing::Single; 2]);
-    assert_eq!(Sharing::of(&filters::udp::KIND), Sharing::Begins);
+    use filter::partition::Partitioning;
+    assert_eq!([&KIND, &crate::ips::KIND].map(Partitioning::of), [Partitioning::Single; 2]);
+    assert_eq!(Partitioning::of(&filters::udp::KIND), Partitioning::Begins);
     // A segment in two fragments belongs to its connection; the threshold counts other flows of the client.
     let rules = "alert tcp any any -> any any (content:\"an attack\"; sid:1;)\n\
                  alert udp any any -> any any (content:\"x\"; threshold:type both, track by_src, count 9, seconds 60; sid:2;)";

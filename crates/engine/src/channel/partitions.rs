@@ -1,40 +1,40 @@
-//! The ends of channels to and from shares of the flows: one divides, each share has two ends, and one puts together.
+//! The ends of channels to and from partitions of the flows: one divides, each partition has two ends, and one puts together.
 //!
-//! - [`Splitter`] — the last sink of the stage before: numbers runs of blocks of one share.
-//! - [`ShareSource`], [`Outlet`] — the source and the sink of a share.
+//! - [`Splitter`] — the last sink of the stage before: numbers runs of blocks of one partition.
+//! - [`PartitionSource`], [`Outlet`] — the source and the sink of a partition.
 //! - [`Join`] — the source of the stage behind: restores the order of one thread.
 
 use super::{NAP, PATIENCE_NS, Part, Receiver, Sender};
 use base::atomic::{AtomicBool, AtomicUsize, Ordering};
 use base::limits::{BATCH_BLOCKS, PULL_BLOCKS};
 use buffer::BlockTable;
-use filter::share::{Division, Shares};
+use filter::partition::{Division, Partitioner};
 use filter::{Batch, Context, Failure, Filter, Made, Moment, Order, Pull, Source, Status};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// Divides blocks among shares: a sink of the stage that gives them. Blocks that follow each other and go to the same
-/// share are one run, and runs are numbered. Each share learns of every pull, so that all shares check timers at the
+/// Divides blocks among partitions: a sink of the stage that gives them. Blocks that follow each other and go to the same
+/// partition are one run, and runs are numbered. Each partition learns of every pull, so that all partitions check timers at the
 /// same moments.
 pub(crate) struct Splitter {
-    shares: Shares,
+    partitions: Partitioner,
     senders: Vec<Sender>,
-    /// Number of edges behind it in each share. Blocks go along one after the other, as in one thread.
+    /// Number of edges behind it in each partition. Blocks go along one after the other, as in one thread.
     edges: Arc<AtomicUsize>,
     sequence: u64,
     most: usize,
-    /// There were blocks since the shares were told the time; `told` is that time.
+    /// There were blocks since the partitions were told the time; `told` is that time.
     is_news: bool,
     told: u64,
 }
 
 impl Splitter {
     pub(crate) fn new(division: Division, senders: Vec<Sender>, edges: Arc<AtomicUsize>) -> Splitter {
-        let shares = Shares::new(division, senders.len());
-        Splitter { shares, senders, edges, sequence: 0, most: 0, is_news: false, told: 0 }
+        let partitions = Partitioner::new(division, senders.len());
+        Splitter { partitions, senders, edges, sequence: 0, most: 0, is_news: false, told: 0 }
     }
 
-    /// Tells each share how far this end is.
+    /// Tells each partition how far this end is.
     fn mark(&mut self, cx: &mut Context<'_>) -> bool {
         self.sequence += 1;
         (self.is_news, self.told) = (false, cx.now);
@@ -42,7 +42,7 @@ impl Splitter {
         self.senders.iter_mut().all(|sender| sender.mark(order, cx))
     }
 
-    /// Sends each share its parcel. All shares get the same number of parcels, and each parcel ends with a mark.
+    /// Sends each partition its parcel. All partitions get the same number of parcels, and each parcel ends with a mark.
     fn send(&mut self, cx: &Context<'_>) {
         self.most = 0;
         self.senders.iter_mut().for_each(|sender| sender.send(cx.now));
@@ -52,21 +52,21 @@ impl Splitter {
 impl Filter for Splitter {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         self.is_news = true;
-        self.shares.begin_batch();
-        let mut shares = [0; BATCH_BLOCKS];
-        batch.iter().for_each(|(place, block)| shares[place] = self.shares.of(cx.rings, block));
+        self.partitions.begin_batch();
+        let mut partitions = [0; BATCH_BLOCKS];
+        batch.iter().for_each(|(place, block)| partitions[place] = self.partitions.of(cx.rings, block));
         // Relaxed: a replacement changes it only while no stage runs.
         for edge in 0..self.edges.load(Ordering::Relaxed) {
             let mut left = batch.live();
             while left != 0 {
-                let share = shares[left.trailing_zeros() as usize];
-                let is_other = |place: &usize| shares[*place] != share;
+                let partition = partitions[left.trailing_zeros() as usize];
+                let is_other = |place: &usize| partitions[*place] != partition;
                 let next = filter::batch::places(left).find(is_other);
                 let run = left & next.map_or(u64::MAX, filter::batch::full);
                 left &= !run;
                 self.sequence += 1;
                 let order = Order { sequence: self.sequence, ..Order::default() };
-                match self.senders[share].add(&batch.narrowed(run), Some((order, edge)), cx) {
+                match self.senders[partition].add(&batch.narrowed(run), Some((order, edge)), cx) {
                     Some(count) => self.most = self.most.max(count),
                     None => return Ok(Status::Finished),
                 }
@@ -114,9 +114,9 @@ impl Filter for Splitter {
     }
 }
 
-/// The source of a share: gives all runs of one pull that go along the same edge at once, with their numbers. Tells the
-/// share's end (`Outlet`) when a parcel is through.
-pub(crate) struct ShareSource {
+/// The source of a partition: gives all runs of one pull that go along the same edge at once, with their numbers. Tells the
+/// partition's end (`Outlet`) when a parcel is through.
+pub(crate) struct PartitionSource {
     receiver: Receiver,
     moment: Moment,
     /// See [`Source::runs`].
@@ -125,13 +125,13 @@ pub(crate) struct ShareSource {
     is_last: Arc<AtomicBool>,
 }
 
-impl ShareSource {
-    pub(crate) fn new(receiver: Receiver, is_last: Arc<AtomicBool>) -> ShareSource {
-        ShareSource { receiver, moment: Moment::default(), runs: Vec::new(), is_last }
+impl PartitionSource {
+    pub(crate) fn new(receiver: Receiver, is_last: Arc<AtomicBool>) -> PartitionSource {
+        PartitionSource { receiver, moment: Moment::default(), runs: Vec::new(), is_last }
     }
 }
 
-impl Source for ShareSource {
+impl Source for PartitionSource {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.receiver.wake();
         self.runs.clear();
@@ -207,8 +207,8 @@ impl Source for ShareSource {
     }
 }
 
-/// The end of a share: notes for each block from which run of the input it came. After each parcel of the share it
-/// sends a mark that says how far the share is, even if the share gave no blocks.
+/// The end of a partition: notes for each block from which run of the input it came. After each parcel of the partition it
+/// sends a mark that says how far the partition is, even if the partition gave no blocks.
 pub(crate) struct Outlet {
     sender: Sender,
     is_last: Arc<AtomicBool>,
@@ -232,7 +232,7 @@ impl Filter for Outlet {
 
     fn pulled(&mut self, cx: &mut Context<'_>) -> Made {
         if self.is_last.load(Ordering::Relaxed) {
-            // The mark goes behind blocks that the share's timers gave.
+            // The mark goes behind blocks that the partition's timers gave.
             let order = Order { node: u32::MAX, ..*cx.order };
             if !self.sender.mark(order, cx) {
                 return Ok(Status::Finished);
@@ -255,31 +255,31 @@ impl Filter for Outlet {
     }
 }
 
-/// Restores the order of blocks from shares: a source of the stage behind them. It waits for a share only until the
-/// share says how far it is.
+/// Restores the order of blocks from partitions: a source of the stage behind them. It waits for a partition only until the
+/// partition says how far it is.
 pub(crate) struct Join {
-    shares: Vec<Receiver>,
+    partitions: Vec<Receiver>,
     now: u64,
 }
 
 impl Join {
-    pub(crate) fn new(shares: Vec<Receiver>) -> Join {
-        Join { shares, now: 0 }
+    pub(crate) fn new(partitions: Vec<Receiver>) -> Join {
+        Join { partitions, now: 0 }
     }
 
-    /// The share with the next part. `None`: one of the shares has to be waited for, or all have ended.
+    /// The partition with the next part. `None`: one of the partitions has to be waited for, or all have ended.
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<(usize, Part)>, Box<Failure>> {
         let mut next: Option<(usize, Part)> = None;
-        for (index, share) in self.shares.iter_mut().enumerate() {
+        for (index, partition) in self.partitions.iter_mut().enumerate() {
             let part = loop {
-                match share.part() {
+                match partition.part() {
                     Some(part) => break Some(part),
-                    None if share.ended || share.is_switch => break None,
+                    None if partition.ended || partition.is_switch => break None,
                     // The blocks of the parcel before have to go through first.
                     None if !cx.out.is_empty() => return Ok(None),
                     None => {
-                        share.give_back(cx);
-                        if !share.open(cx)? && !share.ended {
+                        partition.give_back(cx);
+                        if !partition.open(cx)? && !partition.ended {
                             return Ok(None);
                         }
                     }
@@ -297,36 +297,36 @@ impl Join {
 
 impl Source for Join {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
-        for share in &mut self.shares {
-            share.wake();
+        for partition in &mut self.partitions {
+            partition.wake();
         }
         let mut is_any = false;
         while cx.out.len() < PULL_BLOCKS
             && let Some((index, part)) = self.next(cx)?
         {
             is_any = true;
-            let share = &mut self.shares[index];
-            share.give(part.blocks, cx);
-            share.pass_part();
+            let partition = &mut self.partitions[index];
+            partition.give(part.blocks, cx);
+            partition.pass_part();
             self.now = self.now.max(part.now);
         }
         if is_any {
             return Ok(Pull::Ready);
         }
-        Ok(if self.shares.iter().all(|share| share.ended) { Pull::End } else { Pull::Idle(NAP) })
+        Ok(if self.partitions.iter().all(|partition| partition.ended) { Pull::End } else { Pull::Idle(NAP) })
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        // All shares ring one bell. Only a share that the receiver waits for keeps it from sleeping: the other shares may
+        // All partitions ring one bell. Only a partition that the receiver waits for keeps it from sleeping: the other partitions may
         // have parcels ready already.
-        self.shares[0].places.bell().listen();
-        for share in &mut self.shares {
-            share.asleep = true;
-            if !share.ended && share.part().is_none() {
-                share.places.ring_if_ready();
+        self.partitions[0].places.bell().listen();
+        for partition in &mut self.partitions {
+            partition.asleep = true;
+            if !partition.ended && partition.part().is_none() {
+                partition.places.ring_if_ready();
             }
         }
-        Some(self.shares[0].places.bell().as_fd())
+        Some(self.partitions[0].places.bell().as_fd())
     }
 
     fn is_of_stage(&self) -> bool {
@@ -338,31 +338,31 @@ impl Source for Join {
     }
 
     fn pauses(&self) -> bool {
-        self.shares.iter().all(|share| share.is_pause || share.ended)
+        self.partitions.iter().all(|partition| partition.is_pause || partition.ended)
     }
 
     fn at_switch(&mut self) -> bool {
-        let is_there = |share: &Receiver| share.ended || share.is_switch && share.part().is_none();
-        let is_so = self.shares.iter().any(|share| share.is_switch) && self.shares.iter().all(is_there);
+        let is_there = |partition: &Receiver| partition.ended || partition.is_switch && partition.part().is_none();
+        let is_so = self.partitions.iter().any(|partition| partition.is_switch) && self.partitions.iter().all(is_there);
         if is_so {
-            self.shares.iter_mut().for_each(|share| share.is_switch = false);
+            self.partitions.iter_mut().for_each(|partition| partition.is_switch = false);
         }
         is_so
     }
 
     fn forget(&mut self, rings: &mut BlockTable) {
-        self.shares.iter_mut().for_each(|share| share.forget(rings));
+        self.partitions.iter_mut().for_each(|partition| partition.forget(rings));
     }
 
     fn leave(&mut self) {
-        self.shares.iter_mut().for_each(Source::leave);
+        self.partitions.iter_mut().for_each(Source::leave);
     }
 
     fn stop(&mut self) -> bool {
-        !self.shares.iter().all(|share| share.ended)
+        !self.partitions.iter().all(|partition| partition.ended)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        self.shares.iter_mut().for_each(|share| share.finish(cx));
+        self.partitions.iter_mut().for_each(|partition| partition.finish(cx));
     }
 }

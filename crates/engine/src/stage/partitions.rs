@@ -1,4 +1,4 @@
-//! Shares: finds the nodes that each share of the blocks has copies of, or says why there are none.
+//! Partitions: finds the nodes that each partition of the blocks has copies of, or says why there are none.
 //!
 //! A splitter divides blocks in front of a group of nodes. One stage behind puts the copies' blocks together, in the
 //! order of one thread. The order needs one path into the group, and one path from the group to each stage behind.
@@ -11,36 +11,36 @@
 use super::{each_operand, is_border, join, join_circles, root};
 use crate::plan::{Edge, Node, NodeId, Plan, Task};
 use crate::worker::splits;
-use filter::share::{Division, Sharing};
+use filter::partition::{Division, Partitioning};
 use filter::{Mode, Parts};
 
 /// The groups of a plan.
-pub(super) struct Shared {
+pub(super) struct Partitions {
     /// For each node: its group.
     of: Vec<Option<usize>>,
     groups: Vec<Group>,
 }
 
-/// Nodes that each share has copies of.
+/// Nodes that each partition has copies of.
 pub(super) struct Group {
     pub(super) threads: usize,
     pub(super) division: Division,
 }
 
-impl Shared {
-    /// The groups for `workers=N`. The error says why there are no shares.
-    pub(super) fn of_flows(plan: &Plan, threads: usize) -> Result<Shared, String> {
+impl Partitions {
+    /// The groups for `workers=N`. The error says why there are no partitions.
+    pub(super) fn of_flows(plan: &Plan, threads: usize) -> Result<Partitions, String> {
         let above = plan.sources_of();
-        let mut shared = vec![false; plan.nodes.len()];
-        let sharing = |id: NodeId| match &plan.nodes[id.index()].task {
-            Task::Filter { kind, .. } => Sharing::of(kind),
+        let mut copied = vec![false; plan.nodes.len()];
+        let partitioning = |id: NodeId| match &plan.nodes[id.index()].task {
+            Task::Filter { kind, .. } => Partitioning::of(kind),
             Task::Choose(choice) => {
-                let mut all = Sharing::Copied;
+                let mut all = Partitioning::Copied;
                 each_operand(choice, &mut |operand| {
                     if let Task::Filter { kind, .. } = &plan.nodes[operand.index()].task
-                        && Sharing::of(kind) != Sharing::Copied
+                        && Partitioning::of(kind) != Partitioning::Copied
                     {
-                        all = Sharing::Single;
+                        all = Partitioning::Single;
                     }
                 });
                 all
@@ -48,32 +48,32 @@ impl Shared {
         };
         for index in 0..plan.nodes.len() {
             let (id, above) = (NodeId(index as u32), &above[index]);
-            let behind = above.iter().filter(|id| shared[id.index()]).count();
-            shared[index] = match sharing(id) {
-                Sharing::Begins => true,
-                Sharing::Copied => !above.is_empty() && behind == above.len(),
-                Sharing::Opens | Sharing::Single => false,
+            let behind = above.iter().filter(|id| copied[id.index()]).count();
+            copied[index] = match partitioning(id) {
+                Partitioning::Begins => true,
+                Partitioning::Copied => !above.is_empty() && behind == above.len(),
+                Partitioning::Opens | Partitioning::Single => false,
             };
         }
         for (index, node) in plan.nodes.iter().enumerate() {
             if let Task::Choose(choice) = &node.task {
-                let is_shared = shared[index];
-                each_operand(choice, &mut |operand| shared[operand.index()] = is_shared);
+                let is_partitioned = copied[index];
+                each_operand(choice, &mut |operand| copied[operand.index()] = is_partitioned);
             }
         }
-        if !shared.contains(&true) {
+        if !copied.contains(&true) {
             return Err(
                 "there is no filter that makes streams of frames, such as `tcp`, so that flows could be divided".into(),
             );
         }
-        let of = shared.into_iter().map(|is_shared| is_shared.then_some(0)).collect();
-        let shared = Shared { of, groups: vec![Group { threads, division: Division::Flows }] };
-        shared.check(plan).map_err(|(_, why)| why)?;
-        Ok(shared)
+        let of = copied.into_iter().map(|is_partitioned| is_partitioned.then_some(0)).collect();
+        let partitions = Partitions { of, groups: vec![Group { threads, division: Division::Flows }] };
+        partitions.check(plan).map_err(|(_, why)| why)?;
+        Ok(partitions)
     }
 
     /// The groups for `spread=N` of filters. The error names a filter that cannot be spread, and says why.
-    pub(super) fn by_hand(plan: &Plan) -> Result<Shared, (NodeId, String)> {
+    pub(super) fn by_hand(plan: &Plan) -> Result<Partitions, (NodeId, String)> {
         let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
         let spread = |index: usize| plan.nodes[index].how.spread;
         for (index, edge) in edges(plan).filter(|(index, _)| spread(*index) > 1) {
@@ -85,36 +85,36 @@ impl Shared {
                 return Err((edge.to, why));
             }
         }
-        let mut shared = Shared { of: vec![None; plan.nodes.len()], groups: Vec::new() };
+        let mut partitions = Partitions { of: vec![None; plan.nodes.len()], groups: Vec::new() };
         for index in (0..plan.nodes.len()).filter(|index| spread(*index) > 1) {
             let first = root(&pieces, index);
             let Task::Filter { kind, .. } = &plan.nodes[index].task else { continue };
-            let mine = match (Sharing::of(kind), kind.mode) {
-                (Sharing::Begins, _) => Division::Flows,
-                (Sharing::Opens, _) => Division::Hosts,
+            let mine = match (Partitioning::of(kind), kind.mode) {
+                (Partitioning::Begins, _) => Division::Flows,
+                (Partitioning::Opens, _) => Division::Hosts,
                 (_, Mode::Stateless) if !kind.writes.has(Parts::STREAMS) => Division::Batches,
                 _ => Division::Streams,
             };
             if first == index {
-                shared.groups.push(Group { threads: spread(index), division: mine });
+                partitions.groups.push(Group { threads: spread(index), division: mine });
             }
             // The first node of a group comes before the others.
-            let group = if first == index { shared.groups.len() - 1 } else { shared.of[first].unwrap_or(0) };
-            let division = &mut shared.groups[group].division;
+            let group = if first == index { partitions.groups.len() - 1 } else { partitions.of[first].unwrap_or(0) };
+            let division = &mut partitions.groups[group].division;
             *division = (*division).max(mine);
-            shared.of[index] = Some(group);
+            partitions.of[index] = Some(group);
         }
-        shared.check_hosts(plan)?;
-        shared.check(plan)?;
-        Ok(shared)
+        partitions.check_hosts(plan)?;
+        partitions.check(plan)?;
+        Ok(partitions)
     }
 
-    /// Flows that several tunnels carry meet in no share of pairs of hosts.
+    /// Flows that several tunnels carry meet in no partition of pairs of hosts.
     fn check_hosts(&self, plan: &Plan) -> Result<(), (NodeId, String)> {
         let joins = |(index, node): (usize, &Node)| match &node.task {
             Task::Filter { kind, params } => {
                 let group = self.group_of(NodeId(index as u32));
-                Sharing::of(kind) == Sharing::Begins
+                Partitioning::of(kind) == Partitioning::Begins
                     && params.text("tunnel") == Some("ignore")
                     && group.is_some_and(|group| group.division == Division::Hosts)
             }
@@ -166,7 +166,7 @@ impl Shared {
                 return wrong(edge.to.index(), why);
             }
         }
-        // In one thread a batch goes along one edge after the other. Shares do not know where in the batch that
+        // In one thread a batch goes along one edge after the other. Partitions do not know where in the batch that
         // happens.
         let branches = |index: usize| plan.nodes[index].edges.iter().filter(|edge| is_in(edge.to.index()));
         for index in (0..plan.nodes.len()).filter(|index| is_in(*index)) {
@@ -214,7 +214,7 @@ impl Shared {
     pub(super) fn pieces(&self, plan: &Plan) -> Vec<usize> {
         let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
         let mut firsts: Vec<Option<usize>> = vec![None; self.groups.len()];
-        // A program's ends are in one stage. If that stage is both before and behind the shares, `check_group` says so.
+        // A program's ends are in one stage. If that stage is both before and behind the partitions, `check_group` says so.
         plan.caller.windows(2).for_each(|two| join(&mut pieces, two[0].index(), two[1].index()));
         for (index, node) in plan.nodes.iter().enumerate() {
             if let Some(group) = self.of[index] {

@@ -1,5 +1,5 @@
-//! Divides blocks among shares: batches in turn, streams by number, frames by flow or by the two hosts. Both directions have one
-//! share.
+//! Divides blocks among partitions: batches in turn, streams by number, frames by flow or by the two hosts. Both directions have one
+//! partition.
 
 use crate::kind::{Kind, Mode, Parts};
 use crate::types::Type;
@@ -8,23 +8,23 @@ use packet::flow::{Flow, FlowHasher};
 use packet::frame;
 use packet::link::LinkType;
 
-/// Divides blocks among shares.
+/// Divides blocks among partitions.
 #[derive(Debug)]
-pub struct Shares {
+pub struct Partitioner {
     division: Division,
     count: u64,
     hasher: FlowHasher,
-    /// The share of the last batch.
+    /// The partition of the last batch.
     turn: u64,
 }
 
-/// The same in every run. An attacker who picks addresses so that all flows meet in one share only costs speed.
+/// The same in every run. An attacker who picks addresses so that all flows meet in one partition only costs speed.
 const SEED: u64 = 2;
 
-impl Shares {
-    /// Makes `count` shares; 0 counts as 1.
-    pub fn new(division: Division, count: usize) -> Shares {
-        Shares { division, count: count.max(1) as u64, hasher: FlowHasher::new(SEED), turn: 0 }
+impl Partitioner {
+    /// Makes `count` partitions; 0 counts as 1.
+    pub fn new(division: Division, count: usize) -> Partitioner {
+        Partitioner { division, count: count.max(1) as u64, hasher: FlowHasher::new(SEED), turn: 0 }
     }
 
     /// Call this before dividing a batch.
@@ -33,7 +33,7 @@ impl Shares {
         self.turn = (self.turn + 1) % self.count;
     }
 
-    /// The share of a block of the present batch.
+    /// The partition of a block of the present batch.
     #[inline]
     pub fn of(&self, rings: &BlockTable, block: &Descriptor) -> usize {
         match self.division {
@@ -64,11 +64,11 @@ fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor, has_po
 /// How a splitter divides blocks. Each division keeps together all blocks that the divisions before it keep together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Division {
-    /// Each batch goes to one share, in turn.
+    /// Each batch goes to one partition, in turn.
     Batches,
-    /// All blocks of a stream go to one share, both directions.
+    /// All blocks of a stream go to one partition, both directions.
     Streams,
-    /// All frames of a flow go to one share, both directions.
+    /// All frames of a flow go to one partition, both directions.
     #[default]
     Flows,
     /// All frames between two hosts do, by the outermost addresses: what fragments and tunnels between them hold meets there.
@@ -76,7 +76,7 @@ pub enum Division {
 }
 
 impl Division {
-    /// The share's part of the blocks, for people.
+    /// The partition's part of the blocks, for people.
     pub const fn words(self) -> &'static str {
         match self {
             Division::Batches => "each a batch in turn",
@@ -89,27 +89,27 @@ impl Division {
 
 /// The role of a filter when flows are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// It makes streams from frames, each flow by itself: shares begin here.
+pub enum Partitioning {
+    /// It makes streams from frames, each flow by itself: partitions begin here.
     Begins,
-    /// It makes packets of frames between the same hosts: shares of flows begin behind it, those of pairs of hosts may before.
+    /// It makes packets of frames between the same hosts: partitions of flows begin behind it, those of pairs of hosts may before.
     Opens,
-    /// It handles each block or stream by itself: each share has a copy.
+    /// It handles each block or stream by itself: each partition has a copy.
     Copied,
     /// It sees all blocks: there is only one.
     Single,
 }
 
-impl Sharing {
+impl Partitioning {
     /// The role of a kind.
-    pub fn of(kind: &Kind) -> Sharing {
+    pub fn of(kind: &Kind) -> Partitioning {
         let makes_streams = kind.writes.has(Parts::STREAMS) && kind.takes.has(Type::Frame) && !kind.is_source();
         match kind.mode {
-            Mode::Serial if kind.sees_all => Sharing::Single,
-            Mode::Serial if makes_streams => Sharing::Begins,
-            Mode::Serial if kind.opens.is_some() => Sharing::Opens,
-            Mode::Serial => Sharing::Single,
-            Mode::Stateless | Mode::Session(_) => Sharing::Copied,
+            Mode::Serial if kind.sees_all => Partitioning::Single,
+            Mode::Serial if makes_streams => Partitioning::Begins,
+            Mode::Serial if kind.opens.is_some() => Partitioning::Opens,
+            Mode::Serial => Partitioning::Single,
+            Mode::Stateless | Mode::Session(_) => Partitioning::Copied,
         }
     }
 }
@@ -135,16 +135,16 @@ mod tests {
         vec![high, low, 0, 53, 0, 8, 0, 0]
     }
 
-    /// The share that each frame has, of four.
-    fn shares(division: Division, frames: &[Vec<u8>]) -> Vec<usize> {
+    /// The partition that each frame has, of four.
+    fn partitions(division: Division, frames: &[Vec<u8>]) -> Vec<usize> {
         let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, Interface { link_type: Some(1), ..Interface::default() }).unwrap();
-        let shares = Shares::new(division, 4);
+        let partitions = Partitioner::new(division, 4);
         let of = |bytes: &Vec<u8>| {
             let mut block = rings.append_copy(view, &[bytes]).unwrap();
             block.set_wire(bytes.len() as u32);
-            shares.of(&rings, &block)
+            partitions.of(&rings, &block)
         };
         frames.iter().map(of).collect()
     }
@@ -158,13 +158,13 @@ mod tests {
         };
         let there = between([1, 2]);
         let all = [there.clone(), between([2, 1])].concat();
-        let found = shares(Division::Hosts, &all);
-        assert!(found.iter().all(|share| *share == found[0]), "{found:?}");
+        let found = partitions(Division::Hosts, &all);
+        assert!(found.iter().all(|partition| *partition == found[0]), "{found:?}");
         // The ports divide the others; fragments of one packet have no ports.
-        let found = shares(Division::Flows, &there);
-        assert!(found[..8].iter().any(|share| *share != found[0]) && found[8] == found[9], "{found:?}");
+        let found = partitions(Division::Flows, &there);
+        assert!(found[..8].iter().any(|partition| *partition != found[0]) && found[8] == found[9], "{found:?}");
         let others: Vec<_> = (1..20).map(|host| frame([host, 100], 0, &datagram(1))).collect();
-        let found = shares(Division::Hosts, &others);
-        assert!((0..4).all(|share| found.contains(&share)), "{found:?}");
+        let found = partitions(Division::Hosts, &others);
+        assert!((0..4).all(|partition| found.contains(&partition)), "{found:?}");
     }
 }

@@ -58,7 +58,7 @@ fn expressions() -> String {
     format!("regex=\"{}\"", (0..100).map(one).collect::<Vec<_>>().join("|"))
 }
 
-/// A chain with two shares of its last filter, and with one. If `spread` is not known, two workers share the flows.
+/// A chain with two shares of its last filter, and with one. If `spread` is not known, two workers divide the flows.
 fn shared<'a>(setting: &Setting, capture: &Capture, chain: &str, params: &str) -> Made<'a> {
     let one = format!("pcap F | {chain} {params} | count");
     let spread = format!("pcap F | {chain} {params} spread=2 | count");
