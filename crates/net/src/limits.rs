@@ -160,7 +160,7 @@ pub(crate) const CATCH_UP: u64 = SECOND / 500;
 /// The window over which receive work is divided: shorter than a user or a protocol's timer notices, longer than many turns.
 pub(crate) const OVERLOAD_WINDOW: u64 = SECOND / 100;
 
-/// The limit of receive work keeps room for flows that use little of their share: this multiple of their use.
+/// The limit of receive work keeps room for flows that use little of their allowance: this multiple of their use.
 pub(crate) const OVERLOAD_ROOM: u64 = 4;
 
 /// The most bytes of an answer, whatever the device accepts.

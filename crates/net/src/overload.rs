@@ -1,19 +1,19 @@
-//! The share limit of receive work: a flooded flow or a slow application does not take other flows' time.
+//! The limit of receive work: a flooded flow or a slow application does not take other flows' time.
 //!
 //! Once the thread has found a packet's flow, the copy into the channel remains, and this limit saves that copy. The
 //! thread counts the receive work of each flow over a window of [`OVERLOAD_WINDOW`], batch by batch. Further packets of
-//! a flow beyond its share are dropped before the copy in this window, with the reason [`Drop::Overload`]. Finding the
+//! a flow beyond its allowance are dropped before the copy in this window, with the reason [`Drop::Overload`]. Finding the
 //! flow was work, too, and is charged.
 //!
 //! The limit only holds if other flows wait:
 //! - The thread had no idle time for a whole window. A thread with idle time has work left over for all, so it limits no flow.
 //! - Another flow received or sent in this window. A flow alone is never limited.
 //!
-//! The share comes from the previous window. The limit keeps room for each flow that used little in it,
+//! The allowance comes from the previous window. The limit keeps room for each flow that used little in it,
 //! [`OVERLOAD_ROOM`] times its use: some of its packets may have been lost in the device's queue.
-//! - Sending has this room, at most half of the window. The rest, divided by the number of flows, is the equal share.
-//! - A flow that used less than 1/[`OVERLOAD_ROOM`] of the equal share has this room.
-//! - The other flows divide the remaining time: each gets at least the equal share.
+//! - Sending has this room, at most half of the window. The rest, divided by the number of flows, is the equal part.
+//! - A flow that used less than 1/[`OVERLOAD_ROOM`] of the equal part has this room.
+//! - The other flows divide the remaining time: each gets at least the equal part.
 //!
 //! Packets between flows of this host are not limited here: their senders wait for their turns (`transmit.rs`). The
 //! cost of a packet and of a window does not depend on the number of flows: the thread only keeps sums.
@@ -30,7 +30,7 @@ pub(crate) struct Account {
     ns: u64,
 }
 
-/// The window of an interface, and the shares that follow from the previous one.
+/// The window of an interface, and the allowance that follows from the previous one.
 #[derive(Debug)]
 pub(crate) struct Overload {
     /// The number of the window: an account of an earlier one is empty in this one.
@@ -47,8 +47,8 @@ pub(crate) struct Overload {
     sending_ns: u64,
     /// No further room is kept for a flow with more receive work than this, ns.
     mark: u64,
-    /// The share of receive work of a flow in this window, ns.
-    share: u64,
+    /// The allowance of receive work of a flow in this window, ns.
+    allowance: u64,
     /// When the thread was last idle, ns.
     idle: u64,
     /// Whether the thread is idle until the next turn.
@@ -67,7 +67,7 @@ impl Default for Overload {
             small_ns: 0,
             sending_ns: 0,
             mark: OVERLOAD_WINDOW / OVERLOAD_ROOM,
-            share: OVERLOAD_WINDOW,
+            allowance: OVERLOAD_WINDOW,
             idle: 0,
             rests: true,
             is_saturated: false,
@@ -97,7 +97,7 @@ impl Overload {
         let room = OVERLOAD_WINDOW - keep(self.sending_ns, OVERLOAD_WINDOW / 2);
         let equal = room / self.active.max(1);
         let rest = room - keep(self.small_ns, room);
-        self.share = (rest / self.big.max(1)).max(equal);
+        self.allowance = (rest / self.big.max(1)).max(equal);
         self.mark = equal / OVERLOAD_ROOM;
         self.window += 1;
         self.begun = now;
@@ -133,9 +133,9 @@ impl Overload {
         self.sending_ns = self.sending_ns.saturating_add(ns);
     }
 
-    /// Whether this flow is beyond its share, while other flows wait.
+    /// Whether this flow is beyond its allowance, while other flows wait.
     pub(crate) fn is_over(&self, account: &Account) -> bool {
-        self.is_saturated && self.active > 1 && account.window == self.window && account.ns >= self.share
+        self.is_saturated && self.active > 1 && account.window == self.window && account.ns >= self.allowance
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_equal_where_all_want_more_and_unused_work_goes_to_the_others() {
+    fn allowances_are_equal_where_all_want_more_and_unused_work_goes_to_the_others() {
         let check = |wants: &[u64], sending, expected: &[u64]| {
             assert_eq!(last_window(wants, sending), expected, "{wants:?} ms, {sending} ms to send");
         };
@@ -189,11 +189,11 @@ mod tests {
 
     #[test]
     fn a_flow_that_only_sends_keeps_room_for_its_frames() {
-        for (sending, share) in [(0, 10), (1, 6), (3, 5), (9, 5)] {
+        for (sending, allowance) in [(0, 10), (1, 6), (3, 5), (9, 5)] {
             let (mut overload, mut accounts) = (Overload::default(), [Account::default(); 2]);
             for window in 0..3 {
                 overload.turn(window * OVERLOAD_WINDOW);
-                overload.charge(&mut accounts[0], share * MS);
+                overload.charge(&mut accounts[0], allowance * MS);
                 overload.touch(&mut accounts[1]);
                 overload.sent_for(sending * MS);
             }
@@ -207,9 +207,9 @@ mod tests {
     fn many_small_flows_do_not_starve_a_large_one() {
         let (mut overload, mut large) = (Overload::default(), Account::default());
         let mut small = vec![Account::default(); 1000];
-        for (window, share) in [(0, 10), (1, 6), (2, 6)] {
+        for (window, allowance) in [(0, 10), (1, 6), (2, 6)] {
             overload.turn(window * OVERLOAD_WINDOW);
-            assert_eq!(overload.share, share * MS);
+            assert_eq!(overload.allowance, allowance * MS);
             overload.charge(&mut large, 9 * MS);
             small.iter_mut().for_each(|account| overload.charge(account, 1000));
         }

@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Copies a packet into a flow's channel, unless the flow has used its share of receive work.
+    /// Copies a packet into a flow's channel, unless the flow has used its allowance of receive work.
     pub(crate) fn deliver(&mut self, id: FlowId, packet: Whole<'_>, now: u64) -> End {
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
         let bytes = packet.frame.len();

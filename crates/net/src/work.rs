@@ -30,7 +30,7 @@ enum Payer {
 /// The work of one batch.
 #[derive(Debug)]
 pub(crate) struct Work {
-    shares: Vec<(Payer, u64)>,
+    charges: Vec<(Payer, u64)>,
     /// A test's own time: ns for each byte of cost, and the sum so far; none: the time that passes.
     #[cfg(test)]
     pub(crate) simulated: Option<(u64, u64)>,
@@ -39,7 +39,7 @@ pub(crate) struct Work {
 impl Default for Work {
     fn default() -> Work {
         Work {
-            shares: Vec::with_capacity(BATCH_BLOCKS),
+            charges: Vec::with_capacity(BATCH_BLOCKS),
             #[cfg(test)]
             simulated: None,
         }
@@ -49,17 +49,17 @@ impl Default for Work {
 impl Work {
     /// A frame is for this flow (none: for no flow), and `bytes` bytes of it were looked at or copied.
     pub(crate) fn charge(&mut self, flow: Option<FlowId>, bytes: usize) {
-        self.shares.push((flow.map_or(Payer::Nobody, Payer::Flow), FRAME + bytes as u64));
+        self.charges.push((flow.map_or(Payer::Nobody, Payer::Flow), FRAME + bytes as u64));
     }
 
     /// A frame is for the listener of this address and port, and so is work for it that cost as much as to copy `bytes` bytes.
     pub(crate) fn charge_listener(&mut self, local: SocketAddr, bytes: usize) {
-        self.shares.push((Payer::Listener(local), FRAME + bytes as u64));
+        self.charges.push((Payer::Listener(local), FRAME + bytes as u64));
     }
 
     /// Frames that were charged so far.
     pub(crate) fn charged(&self) -> usize {
-        self.shares.len()
+        self.charges.len()
     }
 
     /// Time since `begun`, ns.
@@ -73,10 +73,10 @@ impl Work {
 
     /// The cost of all frames that were charged so far, in bytes.
     fn weight(&self) -> u64 {
-        self.shares.iter().map(|(_, weight)| weight).sum()
+        self.charges.iter().map(|(_, weight)| weight).sum()
     }
 
-    /// Splits the time since `begun` among the frames, and tells the limit of shares. None: the frames are outside of this limit.
+    /// Splits the time since `begun` among the frames, and tells the limit of receive work. None: the frames are outside of this limit.
     /// Gives back the time of frames for no flow, ns.
     pub(crate) fn settle(&mut self, begun: Instant, flows: &mut Flows, mut overload: Option<&mut Overload>) -> u64 {
         let (total, ns) = (self.weight(), self.since(begun));
@@ -85,11 +85,11 @@ impl Work {
             *sum += ns;
         }
         let (mut before, mut given, mut unclaimed) = (0, 0, 0);
-        for (payer, weight) in self.shares.drain(..) {
+        for (payer, weight) in self.charges.drain(..) {
             // By running sums: what rounding takes from one frame the next one gets.
             before += weight;
             let until = (u128::from(ns) * u128::from(before) / u128::from(total.max(1))) as u64;
-            let share = until - given;
+            let part = until - given;
             given = until;
             let paid = match payer {
                 Payer::Nobody => None,
@@ -101,12 +101,12 @@ impl Work {
             };
             match paid {
                 Some((receive_ns, account)) => {
-                    *receive_ns += share;
+                    *receive_ns += part;
                     if let Some(overload) = &mut overload {
-                        overload.charge(account, share);
+                        overload.charge(account, part);
                     }
                 }
-                None => unclaimed += share,
+                None => unclaimed += part,
             }
         }
         unclaimed

@@ -158,7 +158,7 @@ fn a_stopped_application_takes_no_time_from_others() {
 }
 
 #[test]
-fn packets_between_flows_of_this_host_pass_a_flow_that_is_over_its_share() {
+fn packets_between_flows_of_this_host_pass_a_flow_that_is_over_its_allowance() {
     let mut bed = bed();
     let (mut flooded, mut local) = (bed.open(5, &udp(at(1, 4000), None)), bed.open(6, &udp(at(1, 4001), None)));
     let (mut turns, mut seen) = (0, 0);
