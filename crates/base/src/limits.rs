@@ -144,10 +144,10 @@ pub const PLAN_NODES: usize = 4096;
 /// Parcels of a channel between stages, each of up to [`PULL_BLOCKS`] blocks. A power of two.
 pub const PARCELS: usize = 16;
 
-/// Most shares of the flows of one request (`set workers=`).
+/// Most partitions of the flows of one request (`set workers=`).
 pub const WORKERS: usize = 64;
 
-/// Most threads of one request: its stages, and a thread for each share.
+/// Most threads of one request: its stages, and a thread for each partition.
 pub const THREADS: usize = 2 * WORKERS;
 
 /// Most notices (warnings for people) kept of one run; more are counted.

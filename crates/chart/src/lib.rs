@@ -59,8 +59,8 @@ impl Chart<'_> {
         let points = || self.series.iter().flat_map(|series| &series.points).copied();
         let across = self.scale.axis(points().map(|point| point.0));
         let up = self.up_scale.axis(points().map(|point| point.1));
-        let x = |value: f64| LEFT + across.share(value) * (WIDTH - LEFT - RIGHT);
-        let y = |value: f64| HEIGHT - BOTTOM - up.share(value) * (HEIGHT - TOP - BOTTOM);
+        let x = |value: f64| LEFT + across.fraction(value) * (WIDTH - LEFT - RIGHT);
+        let y = |value: f64| HEIGHT - BOTTOM - up.fraction(value) * (HEIGHT - TOP - BOTTOM);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
              font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
@@ -147,7 +147,7 @@ impl Axis {
         Axis { low: 0.0, high: (highest / step).ceil() * step, base: None }
     }
 
-    fn share(&self, value: f64) -> f64 {
+    fn fraction(&self, value: f64) -> f64 {
         let place = self.base.map_or(value, |base| value.log(base));
         (place - self.low) / (self.high - self.low)
     }

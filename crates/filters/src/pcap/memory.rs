@@ -212,8 +212,8 @@ impl Source for Replay {
             return reading.pcap.progress();
         }
         let all = self.bytes.checked_mul(self.rounds).filter(|all| *all > 0)?;
-        let share = self.at as f64 / self.frames.len().max(1) as f64;
-        Some((self.round * self.bytes + (self.bytes as f64 * share) as u64, all))
+        let fraction = self.at as f64 / self.frames.len().max(1) as f64;
+        Some((self.round * self.bytes + (self.bytes as f64 * fraction) as u64, all))
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {

@@ -136,7 +136,7 @@ impl Line {
         // Each frame draws four numbers, so that no frame affects the next.
         let [is_lost, is_doubled, is_reordered] =
             [conditions.lost, conditions.doubled, conditions.reordered].map(|rate| self.chance(rate));
-        let share = (self.random.number() >> 32) as f64 / f64::from(u32::MAX);
+        let fraction = (self.random.number() >> 32) as f64 / f64::from(u32::MAX);
         while self.queue.front().is_some_and(|begins| *begins <= now) {
             self.queue.pop_front();
         }
@@ -159,7 +159,7 @@ impl Line {
             self.counts.lost += 1;
             return;
         }
-        leaves += conditions.delay + conditions.jitter.mul_f64(share);
+        leaves += conditions.delay + conditions.jitter.mul_f64(fraction);
         if is_reordered {
             self.counts.reordered += 1;
             leaves += conditions.reordered_by;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use streamline::StopFlag;
 
-/// A sender that is later did not reach its rate: by this share of its time, and this much more.
+/// A sender that is later did not reach its rate: by this fraction of its time, and this much more.
 const LATE: f64 = 0.02;
 const LATE_ANYWAY: Duration = Duration::from_millis(3);
 

@@ -5,7 +5,7 @@
 pub(super) struct Range {
     /// The highest value that is tried, and the first.
     pub(super) highest: u64,
-    /// The search ends where what passed and what did not are nearer than this share of the value.
+    /// The search ends where what passed and what did not are nearer than this fraction of the value.
     pub(super) resolution: f64,
     /// Values below are not told apart from nothing. At least 1.
     pub(super) least: u64,
