@@ -7,7 +7,7 @@ use crate::parts::class_table::ClassTable;
 use crate::parts::ending;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_row::{MessageEnd, RowShapes};
-use crate::parts::kept::{Budget, Share, Shortener};
+use crate::parts::kept::{Budget, Charge, Shortener};
 use crate::parts::lines::Lines;
 use crate::parts::room::Room;
 use base::limits::META_KEPT_BYTES;
@@ -140,7 +140,7 @@ enum Kept {
     #[default]
     Nothing,
     /// A copy of the row.
-    Row(Vec<u8>, Share),
+    Row(Vec<u8>, Charge),
     /// There was no room for the row. Only its schema and its time are kept.
     LeftOut(&'static Schema, u64),
 }
@@ -192,9 +192,9 @@ impl Messages {
             let mut kept = self.spare.pop().unwrap_or_default();
             kept.reserve_exact(row.len().next_multiple_of(ROW_STEP_BYTES));
             message.meta = match self.budget.take(kept.capacity(), cx.counters) {
-                Some(share) => {
+                Some(charge) => {
                     kept.extend_from_slice(row);
-                    Kept::Row(kept, share)
+                    Kept::Row(kept, charge)
                 }
                 None => {
                     let schema = self.shortener.schema(cx.rings.bytes(block));
@@ -220,7 +220,7 @@ impl Messages {
                 begin_row(&mut row, time, class, streams.get(class));
                 self.shapes.append(self.lines.buffer(), row.row(), end)
             }
-            Kept::Row(mut row, _share) => {
+            Kept::Row(mut row, _charge) => {
                 let rendered = self.shapes.append(self.lines.buffer(), &row, end);
                 if self.spare.len() < SPARE_ROWS && row.capacity() <= SPARE_ROW_BYTES {
                     row.clear();

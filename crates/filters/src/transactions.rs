@@ -6,7 +6,7 @@
 mod shape;
 
 use crate::parts::class_table::ClassTable;
-use crate::parts::kept::{Budget, Share, Shortener};
+use crate::parts::kept::{Budget, Charge, Shortener};
 use base::limits::{META_KEPT_BYTES, TRANSACTION_IDLE_NS, TRANSACTIONS_WAITING};
 use filter::prelude::*;
 use filter::record::schema_id;
@@ -122,7 +122,7 @@ struct Left {
 struct Half {
     row: Vec<u8>,
     direction: u8,
-    _share: Share,
+    _charge: Charge,
     begin: u64,
     /// When it came, by the clock.
     seen: u64,
@@ -186,13 +186,13 @@ impl Transactions {
         else {
             return cx.drop(1, "no request or response");
         };
-        let Some(share) = self.budget.take(bytes.len(), cx.counters) else { return };
+        let Some(charge) = self.budget.take(bytes.len(), cx.counters) else { return };
         let hash = (self.hash && self.of_messages).then(Sha256::new);
         let body = Body { start: block.time, end: block.time, hash, ..Body::default() };
         let mut half = Half {
             row: bytes.to_vec(),
             direction: block.class.direction(),
-            _share: share,
+            _charge: charge,
             begin: block.time,
             seen: cx.now,
             body,

@@ -2,7 +2,7 @@
 //! ports. Text from a peer appears only in the index, escaped.
 
 use crate::parts::json_text;
-use crate::parts::kept::{Budget, Share, append_text};
+use crate::parts::kept::{Budget, Charge, append_text};
 use base::limits::META_KEPT_BYTES;
 use buffer::BlockTable;
 use filter::Counters;
@@ -175,7 +175,7 @@ fn append_tunnels(out: &mut Vec<u8>, tunnels: &Tunnels) {
 struct Meta {
     fields: Box<[u8]>,
     /// The share of the budget for all titles.
-    _share: Option<Share>,
+    _charge: Option<Charge>,
 }
 
 impl Meta {
@@ -275,8 +275,8 @@ impl MetaFields {
         }
         // Free the share of an earlier META block first.
         title.meta = Meta::default();
-        if let Some(share) = self.budget.take(self.fields.len(), counters) {
-            title.meta = Meta { fields: self.fields.as_slice().into(), _share: Some(share) };
+        if let Some(charge) = self.budget.take(self.fields.len(), counters) {
+            title.meta = Meta { fields: self.fields.as_slice().into(), _charge: Some(charge) };
         }
     }
 

@@ -21,7 +21,7 @@ impl Budget {
     }
 
     /// Charges `bytes` to the budget. `None`: fewer than `bytes` are left; the refusal is counted.
-    pub(crate) fn take(&self, bytes: usize, counters: &mut Counters) -> Option<Share> {
+    pub(crate) fn take(&self, bytes: usize, counters: &mut Counters) -> Option<Charge> {
         // Relaxed and without compare-exchange: only the thread of the filter that owns the budget takes from it.
         let taken = self.taken.load(Ordering::Relaxed);
         if bytes > self.limit.saturating_sub(taken) {
@@ -29,18 +29,18 @@ impl Budget {
             return None;
         }
         self.taken.store(taken + bytes, Ordering::Relaxed);
-        Some(Share { bytes, taken: Arc::clone(&self.taken) })
+        Some(Charge { bytes, taken: Arc::clone(&self.taken) })
     }
 }
 
-/// Part of a budget; dropping it returns the bytes.
+/// Bytes charged to a budget; dropping it returns the bytes.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct Charge {
     bytes: usize,
     taken: Arc<AtomicUsize>,
 }
 
-impl Drop for Share {
+impl Drop for Charge {
     fn drop(&mut self) {
         self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
