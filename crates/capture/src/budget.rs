@@ -11,7 +11,7 @@ use crate::capture_request::{CaptureError, CaptureErrorKind};
 /// 22`); `tcp port 80` costs 65. A test of the daemon's policy compiles 32 of them.
 pub const INSTRUCTIONS: u32 = 64 * 64;
 
-/// The share of a budget that one user may take; the rest is kept for other users. Root may take all of it.
+/// The fraction of a budget that one user may take; the rest is kept for other users. Root may take all of it.
 const OF_USER: (u32, u32) = (3, 4);
 
 /// A number of instructions, and how many of them are taken.
@@ -32,7 +32,7 @@ impl Part {
 /// A device's budget, for one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// The user's share, and what this user's readers take of it.
+    /// The user's part, and what this user's readers take of it.
     pub user: Part,
     /// The whole budget, and what all readers take of it.
     pub all: Part,
@@ -41,8 +41,8 @@ pub struct Budget {
 impl Budget {
     /// A budget of this number of instructions for this user, with nothing taken.
     pub fn new(instructions: u32, user: u32) -> Budget {
-        let (share, whole) = OF_USER;
-        let of_user = if user == 0 { instructions } else { instructions / whole * share };
+        let (part, whole) = OF_USER;
+        let of_user = if user == 0 { instructions } else { instructions / whole * part };
         Budget { user: Part { taken: 0, of: of_user }, all: Part { taken: 0, of: instructions } }
     }
 

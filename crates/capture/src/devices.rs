@@ -2,7 +2,7 @@
 
 use crate::attachment::Device;
 use crate::budget::Budget;
-use crate::capture_request::{CaptureError, CaptureRequest, Share};
+use crate::capture_request::{CaptureError, CaptureRequest, Partition};
 use crate::reader::CaptureReader;
 
 /// Opens devices for reading.
@@ -11,11 +11,15 @@ pub trait Devices: Send + Sync {
     fn device(&self, name: &str) -> Result<Device, CaptureError>;
 
     /// Opens a reader for this capture request.
-    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError>;
+    fn open(&self, asked: &CaptureRequest, partition: Option<Partition>) -> Result<CaptureReader, CaptureError>;
 
     /// Opens a reader that can take over from another one of the same device. The number is that of the first packet
     /// from which on it gets every packet that it wants.
-    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError>;
+    fn open_sure(
+        &self,
+        asked: &CaptureRequest,
+        partition: Option<Partition>,
+    ) -> Result<(CaptureReader, u64), CaptureError>;
 
     /// How much of a device's budget this user's expressions may take now. `None`: no limit, or no such device.
     fn budget(&self, _device: &str) -> Option<Budget> {

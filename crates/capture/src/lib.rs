@@ -40,7 +40,7 @@ pub mod writer;
 
 pub use attachment::{Attachment, Device, ETHERNET, Exchange, Past, RAW_IP};
 pub use budget::Budget;
-pub use capture_request::{By, CaptureError, CaptureErrorKind, CaptureRequest, Direction, Mode, Share};
+pub use capture_request::{By, CaptureError, CaptureErrorKind, CaptureRequest, Direction, Mode, Partition};
 pub use devices::Devices;
 pub use filter::capture_request;
 pub use permission::{Only, Permission};

@@ -11,7 +11,7 @@
 //! Neither a busy nor an idle reader costs a signal. A reader must not sleep unannounced: no packet would wake it.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
-use crate::capture_request::Share;
+use crate::capture_request::Partition;
 use crate::clock::Offset;
 use crate::line::{CloseReason, Line, Word};
 use buffer::live::{LiveMemory, LiveReader, Look, Packet, Progress, SlotFlags};
@@ -27,7 +27,7 @@ const NAP_MIN: Duration = Duration::from_micros(200);
 
 const NAP_MAX: Duration = Duration::from_millis(10);
 
-/// The share of a ring (in 256ths) that may fill during a nap.
+/// The fraction of a ring (in 256ths) that may fill during a nap.
 const NAP_LAG: u32 = 32;
 
 /// A reader of a device's packets.
@@ -40,7 +40,7 @@ pub struct CaptureReader {
     progress: Progress,
     line: OwnedFd,
     offset: Offset,
-    share: Option<Share>,
+    partition: Option<Partition>,
     /// First packet that this reader may look at.
     permission: u64,
     past: Past,
@@ -85,7 +85,7 @@ struct Books {
     seen_before: u64,
     /// Packets matched by bits that are no longer in force.
     matched_earlier: u64,
-    /// Packets handed over; then those left out because of another share or of their slots.
+    /// Packets handed over; then those left out because of another partition or of their slots.
     taken: u64,
     others: u64,
     /// Packets of the reader before this one.
@@ -117,7 +117,7 @@ pub struct Ledger {
     pub filtered: u64,
     /// Packets handed over.
     pub delivered: u64,
-    /// Packets left out because they belong to another share of the flows, or because of their slots.
+    /// Packets left out because they belong to another partition of the flows, or because of their slots.
     pub others: u64,
     /// Packets overwritten before this reader got to them.
     pub lost: u64,
@@ -145,7 +145,7 @@ pub struct Counted {
 pub struct Settled {
     /// Packets handed over.
     pub delivered: u64,
-    /// Packets left out because they belong to another share of the flows, or because of their slots.
+    /// Packets left out because they belong to another partition of the flows, or because of their slots.
     pub others: u64,
     /// Packets found by an earlier expression and refused by the one that replaced it.
     pub refused: u64,
@@ -177,7 +177,7 @@ impl CaptureReader {
     pub fn new(
         attachment: Attachment,
         program: Option<Interpreter>,
-        share: Option<Share>,
+        partition: Option<Partition>,
     ) -> io::Result<CaptureReader> {
         let memory = attachment.map()?;
         let Attachment { granted, fds } = attachment;
@@ -203,7 +203,7 @@ impl CaptureReader {
             progress,
             line: fds.line,
             offset: Offset::now(),
-            share,
+            partition,
             books,
             exchanged: looks_back.then_some(Exchanged { first: granted.decided, program, past: true }),
             announced: false,
@@ -292,7 +292,7 @@ impl CaptureReader {
 
     #[inline]
     fn is_of_others(&self, packet: &Packet) -> bool {
-        self.share.is_some_and(|share| !share.has(packet.facts.hash))
+        self.partition.is_some_and(|partition| !partition.has(packet.facts.hash))
     }
 
     /// Takes over from another reader of the same ring, which has the packets before `number`.

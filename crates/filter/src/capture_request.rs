@@ -41,14 +41,14 @@ pub enum By {
 
 /// A part of a device's flows, chosen by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct Partition {
     /// The number of this part, from 0.
     pub number: u32,
     /// The number of parts, at least 1.
     pub of: u32,
 }
 
-impl Share {
+impl Partition {
     /// Whether a flow with this hash belongs to this part.
     #[inline]
     pub fn has(&self, hash: u32) -> bool {
@@ -57,14 +57,14 @@ impl Share {
     }
 }
 
-impl std::str::FromStr for Share {
+impl std::str::FromStr for Partition {
     type Err = CaptureError;
 
     /// Parses `1/4`, for example, as the second of four parts.
-    fn from_str(text: &str) -> Result<Share, CaptureError> {
+    fn from_str(text: &str) -> Result<Partition, CaptureError> {
         let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match numbers {
-            Some((number, of)) if number < of => Ok(Share { number, of }),
+            Some((number, of)) if number < of => Ok(Partition { number, of }),
             _ => Err(CaptureError::new(CaptureErrorKind::Request, format!("`{text}` is no part of the traffic"))),
         }
     }
@@ -228,18 +228,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_written_as_one_of_so_many() {
-        assert_eq!("1/4".parse(), Ok(Share { number: 1, of: 4 }));
+    fn partitions_are_written_as_one_of_so_many() {
+        assert_eq!("1/4".parse(), Ok(Partition { number: 1, of: 4 }));
         for wrong in ["", "1", "4/4", "-1/4", "1/4/2", "a/b", "1/", "0/0"] {
-            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+            assert!(wrong.parse::<Partition>().is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn shares_take_every_flow_once() {
+    fn partitions_take_every_flow_once() {
         for of in 1..9 {
             for hash in [0, 1, 77, u32::MAX / 2, u32::MAX - 1, u32::MAX, 0xdead_beef] {
-                assert_eq!((0..of).filter(|&number| Share { number, of }.has(hash)).count(), 1);
+                assert_eq!((0..of).filter(|&number| Partition { number, of }.has(hash)).count(), 1);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! [`DeviceAccess`], and `NAME` in the list in `crates/filters/src/lib.rs`. Examples are `ethernet`, `af_packet`,
 //! `af_xdp` and `tuntap`.
 
-use crate::capture_request::{CaptureRequest, Share};
+use crate::capture_request::{CaptureRequest, Partition};
 use crate::env::Env;
 use crate::param::{ParamError, Params};
 use crate::run::Instance;
@@ -62,7 +62,7 @@ pub enum Choice {
 }
 
 /// Makes a capture request from parameters, and the part of the device's flows that the reader takes.
-pub type CaptureRequests = fn(&Params) -> Result<(CaptureRequest, Option<Share>), ParamError>;
+pub type CaptureRequests = fn(&Params) -> Result<(CaptureRequest, Option<Partition>), ParamError>;
 
 /// Opens a device with a loaded program that chooses packets. `None`: all packets come.
 pub type Opens<P> = fn(&Params, Option<(P, Left)>) -> Result<Instance, ParamError>;

@@ -1,7 +1,7 @@
 //! Reads a live device. The device's owner decides how packets come: by the kernel's program or a packet socket, from a
 //! daemon or in this process. `parts/live.rs` has the source.
 
-use filter::capture_request::{By, CaptureError, CaptureRequest, Direction, Mode as CaptureMode, Share};
+use filter::capture_request::{By, CaptureError, CaptureRequest, Direction, Mode as CaptureMode, Partition};
 use filter::device::{Shared, opened_by_owner};
 use filter::prelude::*;
 
@@ -45,20 +45,20 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("last", ParamType::Duration, "begin this long ago, with the packets that are still kept").default("0"),
         Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])
-    .completes(check_share)
+    .completes(check_partition)
     .device(DeviceAccess::Shared(Shared { asked: capture_request, permits: takes_everything }));
 
-/// Refuses a wrong share of a device (`device@share`) before the run begins.
-fn check_share(params: &mut Params) -> Result<(), ParamError> {
+/// Refuses a wrong partition of a device (`device@partition`) before the run begins.
+fn check_partition(params: &mut Params) -> Result<(), ParamError> {
     let part = params.text("device").and_then(|name| Some(name.split_once('@')?.1));
-    part.map_or(Ok(()), |part| share(part).map(drop))
+    part.map_or(Ok(()), |part| partition(part).map(drop))
 }
 
-fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), ParamError> {
+fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Partition>), ParamError> {
     let name = params.text("device").unwrap_or_default();
-    let (device, share) = match name.split_once('@') {
+    let (device, partition) = match name.split_once('@') {
         None => (name, None),
-        Some((device, part)) => (device, Some(share(part)?)),
+        Some((device, part)) => (device, Some(partition(part)?)),
     };
     if device.is_empty() {
         return Err(ParamError::new("device", "the device has no name").with_help("`streamline devices` lists them"));
@@ -85,7 +85,7 @@ fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), P
         last_ns: params.number("last").unwrap_or(0),
         keep: kept > 0,
     };
-    Ok((asked, share))
+    Ok((asked, partition))
 }
 
 /// Refuses a request that takes every packet of a device away from the host, unless it says `everything=yes`.
@@ -102,7 +102,7 @@ fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), Param
     Err(ParamError::new("mode", text).with_help(help))
 }
 
-fn share(text: &str) -> Result<Share, ParamError> {
+fn partition(text: &str) -> Result<Partition, ParamError> {
     text.parse().map_err(|error: CaptureError| {
         ParamError::new("device", error.text).with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
     })

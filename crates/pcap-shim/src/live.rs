@@ -87,8 +87,8 @@ pub struct Live {
 impl Live {
     /// Opens a device, and wants no packets yet.
     pub fn open(target: &Target, settings: &Settings, meter: &Meter) -> Result<Live, (c_int, String)> {
-        let share = target.share().map_err(of_error)?;
-        let (source, mut reader) = Source::open(target, settings, share).map_err(of_error)?;
+        let partition = target.partition().map_err(of_error)?;
+        let (source, mut reader) = Source::open(target, settings, partition).map_err(of_error)?;
         let link = source.device(&reader);
         if link.as_ref().is_some_and(|link| !link.is_up()) {
             return Err((status::NOT_UP, String::new()));
@@ -108,7 +108,7 @@ impl Live {
         });
         // As in libpcap: only in promiscuous mode.
         let counted = link.as_ref().filter(|_| settings.promiscuous).map(|link| link.name.as_str());
-        meter.begin(&reader, share, counted, source.losses());
+        meter.begin(&reader, partition, counted, source.losses());
         let snap_bytes = settings.snap_bytes();
         Ok(Live {
             reader,

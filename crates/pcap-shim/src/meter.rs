@@ -6,7 +6,7 @@
 
 use crate::shared::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
-use capture::{CaptureReader, Share};
+use capture::{CaptureReader, Partition};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 /// The counts of one handle.
 #[derive(Debug, Default)]
 pub struct Meter {
-    ring: OnceLock<(LiveMemory, Option<Share>)>,
+    ring: OnceLock<(LiveMemory, Option<Partition>)>,
     interface: OnceLock<InterfaceDrops>,
     /// Counts the packets that a request's devices lost before they came into the ring.
     source: OnceLock<Arc<Shared>>,
@@ -53,12 +53,12 @@ impl Meter {
     pub fn begin(
         &self,
         reader: &CaptureReader,
-        share: Option<Share>,
+        partition: Option<Partition>,
         interface: Option<&str>,
         source: Option<Arc<Shared>>,
     ) {
         // Only the first call has an effect.
-        let _ = self.ring.set((reader.memory().clone(), share));
+        let _ = self.ring.set((reader.memory().clone(), partition));
         if let Some(drops) = interface.and_then(InterfaceDrops::of) {
             let _ = self.interface.set(drops);
         }
@@ -102,7 +102,7 @@ impl Meter {
 
     /// The totals until now. `None` before [`Self::begin`]. Takes time for each waiting packet.
     pub fn totals(&self) -> Option<Totals> {
-        let (memory, share) = self.ring.get()?;
+        let (memory, partition) = self.ring.get()?;
         // In this order, a packet that comes meanwhile counts as waiting rather than as lost.
         let matched = self.matched(memory);
         let head = memory.next();
@@ -124,7 +124,7 @@ impl Meter {
                     ahead.advance();
                     let mine = packet.facts.wanted & bit != 0 || packet.number < first;
                     waiting += u64::from(mine);
-                    others += u64::from(mine && share.is_some_and(|share| !share.has(packet.facts.hash)));
+                    others += u64::from(mine && partition.is_some_and(|partition| !partition.has(packet.facts.hash)));
                 }
             }
         }

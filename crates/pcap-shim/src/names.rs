@@ -10,7 +10,7 @@
 //!
 //! With `STREAMLINE_PCAP=off` all names are libpcap's.
 
-use capture::{CaptureError, Share};
+use capture::{CaptureError, Partition};
 use std::ffi::{CStr, CString};
 
 /// The prefix of our names.
@@ -27,7 +27,7 @@ pub enum Target {
         /// Its name.
         name: String,
         /// The part, as the name has it.
-        share: Option<String>,
+        partition: Option<String>,
     },
     /// The packets of a request.
     Request(String),
@@ -35,9 +35,9 @@ pub enum Target {
 
 impl Target {
     /// The part of the flows.
-    pub fn share(&self) -> Result<Option<Share>, CaptureError> {
+    pub fn partition(&self) -> Result<Option<Partition>, CaptureError> {
         match self {
-            Target::Device { share: Some(text), .. } => text.parse().map(Some),
+            Target::Device { partition: Some(text), .. } => text.parse().map(Some),
             _ => Ok(None),
         }
     }
@@ -72,10 +72,10 @@ fn find(name: &str, said: &str, is_interface: &dyn Fn(&str) -> bool) -> Option<T
 fn device(text: &str) -> Target {
     match text.split_once('@') {
         // `ip` writes `eth0.5@eth0` for a device on another one: that is no part of the flows.
-        Some((name, share)) if share.starts_with(|one: char| one.is_ascii_digit()) => {
-            Target::Device { name: name.into(), share: Some(share.into()) }
+        Some((name, partition)) if partition.starts_with(|one: char| one.is_ascii_digit()) => {
+            Target::Device { name: name.into(), partition: Some(partition.into()) }
         }
-        _ => Target::Device { name: text.into(), share: None },
+        _ => Target::Device { name: text.into(), partition: None },
     }
 }
 
@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn names_are_ours_or_not() {
-        let device = |name: &str, share: Option<&str>| {
-            Some(Target::Device { name: name.into(), share: share.map(str::to_string) })
+        let device = |name: &str, partition: Option<&str>| {
+            Some(Target::Device { name: name.into(), partition: partition.map(str::to_string) })
         };
         let rows = [
             ("sl:eth0", "", device("eth0", None)),

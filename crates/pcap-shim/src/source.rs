@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use capture::attachment::Exchange;
 use capture::client::Client;
-use capture::{CaptureError, CaptureReader, CaptureRequest, Share};
+use capture::{CaptureError, CaptureReader, CaptureRequest, Partition};
 use driver::link::{self, Link};
 use program::cbpf::Instruction;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Source {
     pub fn open(
         target: &Target,
         settings: &Settings,
-        share: Option<Share>,
+        partition: Option<Partition>,
     ) -> Result<(Source, CaptureReader), CaptureError> {
         let name = match target {
             Target::Device { name, .. } => name,
@@ -52,7 +52,7 @@ impl Source {
                 (Source::Request(request), attachment)
             }
         };
-        let reader = CaptureReader::new(attachment, None, share);
+        let reader = CaptureReader::new(attachment, None, partition);
         Ok((source, reader.map_err(|error| CaptureError::system("the ring cannot be mapped", &error))?))
     }
 

@@ -3,7 +3,7 @@
 use crate::played::*;
 use buffer::live::{Facts, SlotFlags};
 use capture::reader::{Counted, Ledger, Rest};
-use capture::{By, CaptureReader, CaptureRequest, Direction, Share};
+use capture::{By, CaptureReader, CaptureRequest, Direction, Partition};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 #[test]
 fn each_gets_its_own_and_the_books_add_up() {
     let (player, registry) = player();
-    let open =
-        |asked: &CaptureRequest, share| CaptureReader::new(registry.open(asked, 0).unwrap(), None, share).unwrap();
+    let open = |asked: &CaptureRequest, partition| {
+        CaptureReader::new(registry.open(asked, 0).unwrap(), None, partition).unwrap()
+    };
     let mut all = open(&capture_request(), None);
     let mut ones = open(&CaptureRequest { program: first_byte(1), ..capture_request() }, None);
     let mut tenth = open(&CaptureRequest { sample: 10, ..capture_request() }, None);
     let mut out = open(&CaptureRequest { direction: Direction::Out, ..capture_request() }, None);
-    let mut shares = [0, 1].map(|number| open(&capture_request(), Some(Share { number, of: 2 })));
+    let mut partitions = [0, 1].map(|number| open(&capture_request(), Some(Partition { number, of: 2 })));
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     assert!(player.halves.lock().unwrap().is_empty(), "one ring for all");
     publish(&mut half, 0..1000);
@@ -26,7 +27,7 @@ fn each_gets_its_own_and_the_books_add_up() {
     assert_eq!(take(&mut ones), (0..1000).filter(|n| n % 4 == 1).collect::<Vec<_>>());
     assert_eq!(take(&mut tenth).len(), 100);
     assert_eq!(take(&mut out), (0..1000).filter(|n| n % 2 == 1).collect::<Vec<_>>());
-    let [mut first, second] = shares.each_mut().map(take);
+    let [mut first, second] = partitions.each_mut().map(take);
     assert!(first.len() > 300 && second.len() > 300);
     first.extend(second);
     first.sort_unstable();
@@ -34,7 +35,7 @@ fn each_gets_its_own_and_the_books_add_up() {
     let ledger = ones.ledger();
     assert_eq!((ledger.seen, ledger.matched, ledger.filtered, ledger.delivered), (1000, 250, 750, 250));
     assert_eq!((ledger.lost, ledger.waiting, ledger.others), (0, 0, 0));
-    assert_eq!(shares[0].ledger().others + shares[0].ledger().delivered, 1000);
+    assert_eq!(partitions[0].ledger().others + partitions[0].ledger().delivered, 1000);
     assert_eq!(ones.counted(), Counted { packets: 250, wire_bytes: 15_000, kept_bytes: 0 });
 }
 

@@ -2,7 +2,7 @@
 
 use super::{LocalDevices, reader, sure};
 use capture::client::Client;
-use capture::{Budget, CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Device, Devices, Share};
+use capture::{Budget, CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Device, Devices, Partition};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -128,32 +128,36 @@ impl Devices for AutoDevices {
         }
     }
 
-    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError> {
+    fn open(&self, asked: &CaptureRequest, partition: Option<Partition>) -> Result<CaptureReader, CaptureError> {
         match self.choose()? {
             Chosen::Daemon(client) => {
-                let mut reader = reader(client.open(asked)?, asked, share)?;
+                let mut reader = reader(client.open(asked)?, asked, partition)?;
                 reader.keep(client);
                 Ok(reader)
             }
             Chosen::Here(local, why) => {
-                let mut reader = local.open(asked, share).map_err(|error| why.explain(&asked.device, error))?;
+                let mut reader = local.open(asked, partition).map_err(|error| why.explain(&asked.device, error))?;
                 reader.keep(local);
                 Ok(reader)
             }
         }
     }
 
-    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
+    fn open_sure(
+        &self,
+        asked: &CaptureRequest,
+        partition: Option<Partition>,
+    ) -> Result<(CaptureReader, u64), CaptureError> {
         match self.choose()? {
             Chosen::Daemon(client) => {
-                let reader = reader(client.open(asked)?, asked, share)?;
+                let reader = reader(client.open(asked)?, asked, partition)?;
                 let exchange = client.exchange(reader.id(), &asked.program)?;
                 let (mut reader, first) = sure(reader, exchange, asked)?;
                 reader.keep(client);
                 Ok((reader, first))
             }
             Chosen::Here(local, why) => {
-                let opened = local.open_sure(asked, share);
+                let opened = local.open_sure(asked, partition);
                 let (mut reader, first) = opened.map_err(|error| why.explain(&asked.device, error))?;
                 reader.keep(local);
                 Ok((reader, first))

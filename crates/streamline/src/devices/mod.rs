@@ -21,7 +21,9 @@ pub(crate) use kernel_writer::cannot_choose;
 pub use packet_writer::how as copied_from_socket;
 pub use present::Present;
 
-use capture::{CaptureError, CaptureErrorKind, CaptureReader, CaptureRegistry, CaptureRequest, Device, Devices, Share};
+use capture::{
+    CaptureError, CaptureErrorKind, CaptureReader, CaptureRegistry, CaptureRequest, Device, Devices, Partition,
+};
 use driver::af_packet::PacketSocket;
 use opener::Opener;
 use program::Interpreter;
@@ -66,12 +68,16 @@ impl Devices for LocalDevices {
         opener::device(name)
     }
 
-    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError> {
-        reader(self.with_registry(|registry| registry.open(asked, 0))?, asked, share)
+    fn open(&self, asked: &CaptureRequest, partition: Option<Partition>) -> Result<CaptureReader, CaptureError> {
+        reader(self.with_registry(|registry| registry.open(asked, 0))?, asked, partition)
     }
 
-    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
-        let reader = self.open(asked, share)?;
+    fn open_sure(
+        &self,
+        asked: &CaptureRequest,
+        partition: Option<Partition>,
+    ) -> Result<(CaptureReader, u64), CaptureError> {
+        let reader = self.open(asked, partition)?;
         let exchange = self.with_registry(|registry| registry.exchange(reader.id(), &asked.program))?;
         sure(reader, exchange, asked)
     }
@@ -105,9 +111,9 @@ fn interpreter(asked: &CaptureRequest) -> Result<Option<Interpreter>, CaptureErr
 pub fn reader(
     attachment: capture::Attachment,
     asked: &CaptureRequest,
-    share: Option<Share>,
+    partition: Option<Partition>,
 ) -> Result<CaptureReader, CaptureError> {
-    let reader = CaptureReader::new(attachment, interpreter(asked)?, share);
+    let reader = CaptureReader::new(attachment, interpreter(asked)?, partition);
     let reader = reader.map_err(|error| CaptureError::system("the ring cannot be mapped", &error))?;
     Ok(if asked.counts.is_some() { reader.that_counts() } else { reader })
 }

@@ -8,7 +8,7 @@ use super::lowering::{self, Lowered, cannot};
 use super::reads::{Counted, Given, Reads};
 use super::way::Way;
 use capture::capture_request::PROGRAM_INSTRUCTIONS;
-use capture::{CaptureError, CaptureRequest, ETHERNET, Mode, Share};
+use capture::{CaptureError, CaptureRequest, ETHERNET, Mode, Partition};
 use filter::device::{Choice, Exclusive, snap_len};
 use filter::{DeviceAccess, ParamError};
 use program::{Expression, Passes, Program, to_cbpf};
@@ -72,11 +72,11 @@ impl Leaving {
                 }
                 Some(DeviceAccess::Made) | None => return Err(nothing_comes().into()),
             };
-            let (asked, share) = (shared.asked)(&way.params).map_err(Why::Param)?;
+            let (asked, partition) = (shared.asked)(&way.params).map_err(Why::Param)?;
             let link_type = known.link_type(&asked.device)?;
             let lowered = way.lowered(compiler, link_type)?;
             if lowered.counts {
-                let counted = counted(asked, share, way, &lowered)?;
+                let counted = counted(asked, partition, way, &lowered)?;
                 (shared.permits)(&counted.asked, &way.params).map_err(Why::Param)?;
                 all.push(counted);
                 continue;
@@ -84,7 +84,7 @@ impl Leaving {
             let asked = self.capture_request(asked, way, &lowered, known, (pre_filtering, link_type));
             (shared.permits)(&asked, &way.params).map_err(Why::Param)?;
             let given = Given { snap_len: snap_len(&way.params), decided_by: way.decided_by() };
-            return Ok(Reads::Packets(asked, share, given));
+            return Ok(Reads::Packets(asked, partition, given));
         }
         Ok(Reads::Counts(all))
     }
@@ -142,7 +142,12 @@ impl Leaving {
     }
 }
 
-fn counted(asked: CaptureRequest, share: Option<Share>, way: &Way, lowered: &Lowered) -> Result<Counted, CaptureError> {
+fn counted(
+    asked: CaptureRequest,
+    partition: Option<Partition>,
+    way: &Way,
+    lowered: &Lowered,
+) -> Result<Counted, CaptureError> {
     let chosen = lowered.expression();
     // Use both programs or neither: what one surely counts, the other leaves out.
     let of = |passes| {
@@ -159,7 +164,7 @@ fn counted(asked: CaptureRequest, share: Option<Share>, way: &Way, lowered: &Low
     };
     let program = if lowered.chosen.is_empty() { Vec::new() } else { to_cbpf(&of(Passes::Surely)?) };
     let asked = CaptureRequest { program, counts: Some(snap_len(&way.params)), ..asked };
-    Ok(Counted { asked, share, undecided })
+    Ok(Counted { asked, partition, undecided })
 }
 
 pub(super) fn nothing_comes() -> CaptureError {

@@ -20,8 +20,8 @@ fn samples(filters: &[Before<'_>]) -> bool {
 fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
     for (kind, params) in before {
         let Some(DeviceAccess::Shared(shared)) = kind.device else { continue };
-        let (asked, share) = (shared.asked)(params).map_err(|error| error.message)?;
-        if share.is_some() {
+        let (asked, partition) = (shared.asked)(params).map_err(|error| error.message)?;
+        if partition.is_some() {
             return Err("flows of one part are chosen by the reader".into());
         }
         if asked.last_ns > 0 {

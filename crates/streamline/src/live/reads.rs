@@ -1,11 +1,11 @@
 //! What a source reads of the devices.
 
-use capture::{CaptureRequest, Share};
+use capture::{CaptureRequest, Partition};
 use program::Program;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    Packets(CaptureRequest, Option<Share>, Given),
+    Packets(CaptureRequest, Option<Partition>, Given),
     /// Numbers of packets, from one reader for each entry.
     Counts(Vec<Counted>),
     /// A device that only this request has.
@@ -51,7 +51,7 @@ pub(crate) struct Given {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(super) asked: CaptureRequest,
-    pub(super) share: Option<Share>,
+    pub(super) partition: Option<Partition>,
     /// A reader for packets that the program cannot decide about, and the selectors that decide.
     pub(super) undecided: Option<(CaptureRequest, String)>,
 }

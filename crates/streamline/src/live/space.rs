@@ -140,13 +140,15 @@ impl LiveSpace {
     fn open_reads(&self, ways: &[Way], reads: &Reads) -> Result<How, Why> {
         let way = ways.first().ok_or_else(nothing_comes)?;
         let mut how = match reads {
-            Reads::Packets(asked, share, _) if self.running.iter().any(|source| hands_over(&source.reads, asked)) => {
+            Reads::Packets(asked, partition, _)
+                if self.running.iter().any(|source| hands_over(&source.reads, asked)) =>
+            {
                 // Earlier packets belong to the reader before this one.
                 let (reader, first) =
-                    self.devices.open_sure(&CaptureRequest { last_ns: 0, ..asked.clone() }, *share)?;
+                    self.devices.open_sure(&CaptureRequest { last_ns: 0, ..asked.clone() }, *partition)?;
                 How::Sure(Box::new(reader), first)
             }
-            Reads::Packets(asked, share, _) => How::CaptureReader(Box::new(self.devices.open(asked, *share)?)),
+            Reads::Packets(asked, partition, _) => How::CaptureReader(Box::new(self.devices.open(asked, *partition)?)),
             Reads::Counts(all) => self.open_counts(ways, all)?,
             Reads::Own { wanted, .. } => match way.device.device {
                 Some(DeviceAccess::Exclusive(own)) => How::Own(open_own(own, &way.params, wanted.as_deref())?),
@@ -169,9 +171,9 @@ impl LiveSpace {
     fn open_counts(&self, ways: &[Way], all: &[Counted]) -> Result<How, CaptureError> {
         let (mut registry, mut undecided) = (Vec::new(), Vec::new());
         for (way, counted) in ways.iter().zip(all) {
-            registry.push(self.devices.open(&counted.asked, counted.share)?);
+            registry.push(self.devices.open(&counted.asked, counted.partition)?);
             let Some((asked, _)) = &counted.undecided else { continue };
-            let reader = self.devices.open(asked, counted.share)?;
+            let reader = self.devices.open(asked, counted.partition)?;
             let decides = way.decides(self.compiler.as_ref(), reader.device().link_type)?.ok_or_else(nothing_comes)?;
             undecided.push(filters::count::Undecided::new(reader, decides));
         }
