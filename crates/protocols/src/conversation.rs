@@ -9,11 +9,13 @@
 //!
 //! Memory is charged to a [`Carried`] before it is kept, and every limit is a constant.
 
+pub use crate::how::How;
+
 use crate::app::App;
 use crate::carry::Carried;
+use crate::first::First;
 use crate::fit::Fit;
 use crate::mime::Found;
-use crate::probe::First;
 use crate::tls::append_name;
 use packet::Flow;
 use std::borrow::Cow;
@@ -105,21 +107,6 @@ pub enum Body<'a> {
     Kept(&'a [u8], u64),
     /// The number of bytes that are missing here.
     Missing(u32),
-}
-
-/// How a message ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// As its sender wished.
-    Complete,
-    /// Bytes are missing, its end among them.
-    Gap,
-    /// The conversation ended first, or the body is damaged.
-    Cut,
-    /// A limit left out the rest.
-    Limit,
-    /// As its sender wished, and another message of this side follows in the exchange.
-    Interim,
 }
 
 /// The wishes of an ear, beside facts.

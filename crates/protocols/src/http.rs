@@ -16,6 +16,7 @@ mod conversation;
 mod decode;
 pub(crate) mod facts;
 mod format;
+pub(crate) mod framing;
 pub(crate) mod head;
 mod lzma;
 pub(crate) mod reading;
@@ -23,6 +24,7 @@ pub mod shared;
 mod side;
 mod socks;
 pub(crate) mod start;
+mod step;
 pub mod uri;
 mod zstd;
 

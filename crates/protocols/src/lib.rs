@@ -7,7 +7,7 @@
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`], [`websocket`],
 //!   [`dcerpc`], [`smb`], [`smtp`], and those of [`talks!`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by
 //!   their TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
-//! - [`app`] names the protocols, [`probe`] tells by the first bytes which one a flow speaks.
+//! - [`app`] names the protocols, [`probe`] tells by the [`first`] bytes which one a flow speaks.
 //! - [`text_lines`] and [`prefixed`] split streams into lines and messages, [`reply`] reads lines of replies, [`carry`] counts
 //!   what is kept.
 //!
@@ -58,8 +58,10 @@ pub mod dcerpc;
 pub mod der;
 pub mod dns;
 pub mod fingerprint;
+pub mod first;
 pub mod fit;
 pub mod gquic;
+pub mod how;
 pub mod hpack;
 pub mod http;
 pub mod http2;

@@ -7,7 +7,7 @@ mod tests;
 
 pub use parameter::parameter;
 
-use crate::conversation::How;
+use crate::how::How;
 use base::limits::RULES_BODY_BYTES;
 use base64::Engine as _;
 

@@ -1,7 +1,10 @@
 //! Which protocol a flow speaks, by the first bytes of a side. Ports decide only between protocols that look alike.
 
+pub use crate::first::First;
+
 use crate::app::App;
 use crate::conversation::Over;
+use crate::first::{begins, has_port};
 use crate::fit::Fit;
 use crate::{TALKS, dcerpc, dns, ftp, http2, quic, sip, smb};
 use packet::Flow;
@@ -15,34 +18,6 @@ pub enum Says {
     More,
     /// They are of none that is known.
     No,
-}
-
-/// The first bytes of one side of a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct First<'a> {
-    /// The bytes.
-    pub bytes: &'a [u8],
-    /// The client sends them.
-    pub to_server: bool,
-    /// The flow, from the client to the server.
-    pub flow: &'a Flow,
-}
-
-impl First<'_> {
-    /// Whether a side has this port.
-    pub fn has_port(&self, port: u16) -> bool {
-        has_port(self.flow, port)
-    }
-
-    /// Whether the bytes begin with one of the words.
-    pub fn begins(&self, words: &[&[u8]]) -> Fit {
-        begins(self.bytes, words, <[u8]>::eq)
-    }
-
-    /// The same, for letters of either case.
-    pub fn begins_nocase(&self, words: &[&[u8]]) -> Fit {
-        begins(self.bytes, words, <[u8]>::eq_ignore_ascii_case)
-    }
 }
 
 type Probe = fn(&First<'_>) -> Fit;
@@ -119,25 +94,6 @@ pub fn sender(bytes: &[u8]) -> Option<u8> {
     }
     let is_request = request(bytes) == Fit::Is || begins(bytes, &[http2::PREFACE], <[u8]>::eq) == Fit::Is;
     (is_request || begins_with(&[b"EHLO ", b"HELO "])).then_some(0)
-}
-
-fn has_port(flow: &Flow, port: u16) -> bool {
-    flow.target_port == port || flow.source_port == port
-}
-
-/// Whether the bytes begin with one of the words.
-fn begins(bytes: &[u8], words: &[&[u8]], equal: fn(&[u8], &[u8]) -> bool) -> Fit {
-    let mut fit = Fit::No;
-    for word in words {
-        let len = word.len().min(bytes.len());
-        if equal(&word[..len], &bytes[..len]) {
-            if len == word.len() {
-                return Fit::Is;
-            }
-            fit = Fit::More;
-        }
-    }
-    fit
 }
 
 /// Methods that name HTTP without the version behind them.

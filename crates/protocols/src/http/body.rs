@@ -7,44 +7,16 @@
 
 use super::Fact;
 use super::chunks::{Chunks, Next};
-use super::decode::{Decoder, Then};
+use super::decode::Decoder;
+use super::framing::Framing;
 use super::head::{Coding, Codings, Head};
 use super::reading::Readings;
 use super::shared::Shared;
 use super::start::StartLine;
+use super::step::Then;
 use crate::conversation::{Body as Piece, Ear, How, Id};
 use base::limits::{DECODED_BLOCK_BYTES, HTTP_CODINGS};
 use std::ops::Range;
-
-/// Where a body ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// No body.
-    None,
-    /// After this many bytes.
-    Length(u64),
-    /// After the last chunk.
-    Chunked(Chunks),
-    /// At the end of the stream.
-    Close,
-}
-
-impl Framing {
-    /// RFC 9112 section 6.3, rules 4 to 7, for messages that may have a body. Chunked wins over a length. An invalid
-    /// length is ignored.
-    pub fn of(head: &Head<'_>, request: bool) -> Framing {
-        if head.chunked { Framing::Chunked(Chunks::START) } else { Framing::unchunked(head, request) }
-    }
-
-    pub fn unchunked(head: &Head<'_>, request: bool) -> Framing {
-        match head.length {
-            Some(0) => Framing::None,
-            Some(length) => Framing::Length(length),
-            None if request => Framing::None,
-            None => Framing::Close,
-        }
-    }
-}
 
 /// How data is passed on.
 #[derive(Debug)]

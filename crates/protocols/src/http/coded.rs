@@ -1,7 +1,8 @@
 //! Decodes a coded body piece by piece, for callers that store bodies. `body` decodes bodies that become blocks.
 
-use super::decode::{Decoder, Spares, Then};
+use super::decode::{Decoder, Spares};
 use super::head::Coding;
+use super::step::Then;
 use base::limits::HTTP_CODINGS;
 
 /// Maximum decoded bytes for one call of `each`.

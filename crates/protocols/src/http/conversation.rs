@@ -9,8 +9,9 @@
 
 use super::Fact;
 use super::asked::{Asked, Method, Question};
-use super::body::{self, Body, End, Framing, Source};
+use super::body::{self, Body, End, Source};
 use super::facts::{Notes, tell};
+use super::framing::Framing;
 use super::head::{Head, host_name};
 use super::reading::{Readings, undone};
 use super::shared::Shared;

@@ -7,6 +7,7 @@
 use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
 use super::lzma::Lzma;
+use super::step::{Step, Then};
 use super::zstd::Zstd;
 use base::limits::{
     BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODED_GATHER_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES,
@@ -14,32 +15,6 @@ use base::limits::{
 };
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
-
-/// The result of one call of a decoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Bytes read.
-    pub used: usize,
-    /// Bytes written.
-    pub made: usize,
-    /// The condition for the next step.
-    pub then: Then,
-}
-
-/// What a decoder needs to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// More input: all of it was read.
-    Input,
-    /// More room for output; there may be more to write.
-    Room,
-    /// Nothing: its input has ended. Later bytes are not part of it.
-    End,
-    /// Nothing: its input is damaged.
-    Damaged,
-    /// A larger budget: its codings have written all they may.
-    Budget,
-}
 
 /// Coded bytes read and decoded bytes made of them, for the ratio limit.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! LZMA as a content coding: the format of `.lzma` files, which some browsers undid. Only rules look into it.
 
-use super::decode::{Step, Then};
+use super::step::{Step, Then};
 use base::limits::{LZMA_BYTES, LZMA_WINDOW_BYTES};
 use lzma_rust2::{Action, LzmaStream, Status};
 

@@ -5,9 +5,9 @@
 //! not keep them.
 
 use super::Fact;
-use super::body::Framing;
 use super::chunks::{Chunks, Next};
 use super::coded::Coded;
+use super::framing::Framing;
 use super::head::{Coding, Codings, Head, says};
 use super::shared::Shared;
 use super::start::StartLine;

@@ -4,7 +4,7 @@
 //! block at once. So the first blocks of a frame are decoded once more with an end put behind them: that costs a bounded
 //! amount, and a body that ends early is given as far as it goes.
 
-use super::decode::{Step, Then};
+use super::step::{Step, Then};
 use base::limits::{ZSTD_EARLY_BYTES, ZSTD_EARLY_WORK_BYTES, ZSTD_WINDOW_BYTES};
 use ruzstd::decoding::FrameDecoder;
 use std::io::Read;
