@@ -2,11 +2,12 @@
 //!
 //! - `ring/source.rs`: reads a ring, at the beginning of a chain. May start before the writer.
 //! - `ring/sink.rs`: writes a ring, behind other filters.
-//! - `ring/process.rs`: both, for filters that run in a process of their own.
+//! - `ring/process.rs`: both, for filters that run in a process of their own; `ring/link.rs` is between the two.
 //!
 //! Each block has a [`ring_header`](filter::ring_header) in front of it in the ring. It carries the streams, messages
 //! and link types to the reader. The ring's keeper knows the type of the blocks and the length of the header.
 
+mod link;
 pub mod process;
 mod sink;
 mod source;

@@ -4,14 +4,14 @@
 //! No payload is copied. Data in order leaves as a crop of its frame, with its time. Early data is held in place, by
 //! descriptor.
 //!
-//! - `tcp/segment.rs` — a segment in its frame.
+//! - `tcp/segment.rs` — a segment in its frame; `tcp/settings.rs` — what an assembler is told.
 //! - `tcp/assembler.rs` — what a segment means for its connection. Start reading there; `tcp/order.rs` puts its data
 //!   in order, `tcp/lifetime.rs` begins and ends connections, `tcp/syn_data.rs` handles the data of SYNs.
 //! - `tcp/refusal.rs` — segments that the receiver would drop; `tcp/doubt.rs` — what becomes of their data.
 //! - `tcp/connection.rs`, `tcp/direction.rs` — the state of a connection and of each of its directions.
 //! - `tcp/held.rs` — early data; `tcp/given.rs` — the latest data given; `tcp/piece.rs` — the pieces of both.
 //! - `tcp/urgent.rs` — bytes that the receiver's program reads apart from the others.
-//! - `tcp/turns.rs` — the order of the two directions.
+//! - `tcp/turns.rs` — the order of the two directions; `tcp/waiting.rs` — which of them wait.
 //! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` reports.
 
 pub mod assembler;
@@ -24,18 +24,20 @@ mod held;
 mod lifetime;
 mod order;
 mod piece;
-pub mod refusal;
+mod refusal;
 pub mod segment;
+pub mod settings;
 mod syn_data;
 #[cfg(test)]
 mod tests;
 mod turns;
-pub mod urgent;
+mod urgent;
+mod waiting;
 
 use crate::parts::origin::{self, Origins};
 use crate::parts::policy::{self, Policies};
 use crate::parts::transport::Refusal;
-use assembler::{Assembler, Settings};
+use assembler::Assembler;
 use base::limits::{STREAMS, TCP_CONNECTIONS, TCP_HELD_BLOCKS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::kind::Example;
@@ -43,9 +45,8 @@ use filter::prelude::*;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
 use program::Predicate;
-use refusal::{CHECKSUMS, Checksums};
 use segment::Segment;
-use urgent::Urgent;
+use settings::{CHECKSUMS, Checksums, Settings, Urgent};
 
 /// What `tcp` is.
 pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte streams", make)

@@ -3,12 +3,14 @@
 //! - `zeek/log.rs`: one line of a log, as tab-separated values or JSON.
 //! - `zeek/rows.rs`: the columns of each log and their values.
 //! - `zeek/state.rs`: the state of a connection.
+//! - `zeek/values.rs`: the values of a record by name.
 //!
 //! The records come from other filters. If the input is frames, the planner inserts all of those filters.
 
 mod log;
 mod rows;
 mod state;
+mod values;
 
 use crate::parts::ending;
 use crate::parts::fields::Names;
@@ -21,8 +23,8 @@ use crate::parts::system::reason;
 use base::terminal;
 use filter::prelude::*;
 use log::{Format, Line, Log, append_end, append_head};
-use rows::Values;
 use std::path::Path;
+use values::Values;
 
 /// The kind `zeek`.
 pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TLS as Zeek's logs", make)

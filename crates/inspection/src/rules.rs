@@ -50,7 +50,7 @@ use filters::decap::{self, Decap, Fate};
 use filters::parts::origin::{self, Origins};
 use filters::parts::select::Links;
 use filters::tcp::URGENT;
-use filters::tcp::urgent::Urgent;
+use filters::tcp::settings::Urgent;
 use inspector::{FragmentEvent, Inspector};
 use midstream::{MIDSTREAM, Midstream};
 use reload::Reloaded;

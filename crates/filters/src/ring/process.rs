@@ -4,10 +4,10 @@
 //! The source detects that the process has ended, reports how, and may start another. It passes the next ring to the
 //! sink through a `Link`. The source checks the blocks of the process like those of any other writer.
 
-use super::sink::{self, TURN};
+use super::link::Link;
+use super::sink;
 use super::{content_of, continuity_of};
 use crate::parser::reading::{Found, Reading};
-use base::atomic::StopFlag;
 use buffer::keeper::client::{AskedReader, Named, NamedWriter};
 use buffer::keeper::message::WantedWriter;
 use buffer::pipe::{End, PipeReader};
@@ -16,14 +16,8 @@ use filter::Moment;
 use filter::prelude::*;
 use filter::ring_header::HEADER_BYTES;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Drop reason for blocks that come after the process has ended.
-pub(super) const GONE: &str = "the process has ended";
-
-/// Drop reason for blocks that the process was given and had not taken, as far as known.
-pub(super) const IN_FLIGHT: &str = "in the process that died";
 
 /// How long the process may continue after the request was told to stop.
 const GRACE: Duration = Duration::from_secs(2);
@@ -82,69 +76,6 @@ impl Rings {
         let wanted = WantedWriter { content: Some(content_of(input)), header_bytes: HEADER_BYTES as u32 };
         let writer = into.open_writer_of(wanted, sink::signalling(u64::MAX, latency))?;
         Ok(Rings { into: writer, from: asked, named: from })
-    }
-}
-
-/// The state that the sink and the source of one process share.
-#[derive(Debug)]
-pub(super) struct Link {
-    restarts: bool,
-    state: Mutex<LinkState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct LinkState {
-    /// The ring that the next process reads.
-    next: Option<NamedWriter>,
-    /// No other process will be started.
-    is_over: bool,
-    /// The sink has no more blocks.
-    is_finished: bool,
-}
-
-impl Link {
-    fn new(restarts: bool) -> Link {
-        Link { restarts, state: Mutex::default(), changed: Condvar::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, LinkState> {
-        // No panic under the lock leaves the state half changed, so a poisoned lock is still good.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, change: impl FnOnce(&mut LinkState)) {
-        change(&mut self.state());
-        self.changed.notify_all();
-    }
-
-    /// Whether a process that died is replaced by another.
-    pub(super) fn restarts(&self) -> bool {
-        self.restarts
-    }
-
-    /// Tells the source that the sink has no more blocks.
-    pub(super) fn finish(&self) {
-        self.set(|state| (state.is_finished, state.next) = (true, None));
-    }
-
-    /// Whether the current process has stopped reading.
-    pub(super) fn is_left(&self) -> bool {
-        let state = self.state();
-        state.is_over || state.next.is_some()
-    }
-
-    /// Waits for the ring of the next process. `None`: there is no next process, or the request was told to stop.
-    pub(super) fn next(&self, stop: &StopFlag) -> Option<NamedWriter> {
-        if !self.restarts {
-            return None;
-        }
-        let mut state = self.state();
-        while state.next.is_none() && !state.is_over && !stop.is_set() {
-            let waited = self.changed.wait_timeout(state, TURN);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.next.take()
     }
 }
 

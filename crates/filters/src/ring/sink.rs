@@ -3,7 +3,7 @@
 //! The sink waits in the middle of a batch, [`TURN`] at a time, until the request is stopped or the last reader has
 //! left. It publishes the blocks of a batch together, but always before it waits.
 
-use super::process::Link;
+use super::link::{self, Link, TURN};
 use super::{content_of, continuity_of, name, open, size_note};
 use crate::parser::told::Told;
 use base::atomic::StopFlag;
@@ -20,9 +20,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Length of one wait.
-pub(super) const TURN: Duration = Duration::from_millis(20);
 
 /// A writer without blocks for this long (by the blocks' clock) writes a time mark, so that the reader's timers run.
 const MARK_NS: u64 = SECOND_NS / 10;
@@ -71,7 +68,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 
 /// Writes the ring of a process. `link` gives the next ring when the process has died.
 pub(super) fn of_process(writer: NamedWriter, one: Type, what: String, link: Arc<Link>) -> Instance {
-    Instance::filter(Ring { link: Some(link), left: super::process::GONE, ..Ring::new(writer, one, what) })
+    Instance::filter(Ring { link: Some(link), left: link::GONE, ..Ring::new(writer, one, what) })
 }
 
 /// When the writer of a ring of `slots` blocks wakes readers. If the request wants no latency, after each block.
@@ -247,7 +244,7 @@ impl Ring {
         let lost = units.saturating_sub(self.marks.len() as u64).min(std::mem::take(&mut self.sent));
         self.marks.clear();
         (self.placed, self.was_read) = (0, false);
-        cx.drop(lost, if next.is_some() { super::process::IN_FLIGHT } else { self.left });
+        cx.drop(lost, if next.is_some() { link::IN_FLIGHT } else { self.left });
         self.writer = next;
         self.writer.is_some()
     }

@@ -14,82 +14,18 @@
 //! * the connection ends.
 
 use super::conflict::{Conflict, Conflicts, Differs};
-use super::connection::{Connection, PHASES, Phase, Successor, Syn};
-use super::direction::{Start, is_near};
+use super::connection::{Connection, End, PHASES, Phase, Successor, Syn};
+use super::direction::{Start, is_near, last_block};
 use super::given::Given;
-use super::held::Held;
-use super::lifetime::End;
-use super::order::{drop_held, lane, piece_of};
-use super::piece::Lane;
-use super::refusal::Checksums;
+use super::held::{Held, drop_held};
+use super::piece::{Lane, lane, piece_of};
 use super::segment::{Checksum, Segment};
-use super::turns::Turns;
-use super::urgent::Urgent;
+use super::settings::{Checksums, Settings};
+use super::waiting::Waiting;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
-use crate::parts::policy::Policies;
-use base::limits::{
-    TCP_CONNECTIONS, TCP_GAP_WAIT_NS, TCP_HELD_BLOCKS, TCP_HELD_BLOCKS_PER_DIRECTION, TCP_HELD_BYTES, TCP_IDLE_NS,
-    TCP_REMEMBERED,
-};
 use filter::prelude::*;
 use packet::Flow;
 use std::collections::VecDeque;
-
-/// Settings and limits.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Maximum connections in the table.
-    pub connections: usize,
-    /// Maximum ended connections among them.
-    pub remembered: usize,
-    /// Maximum pieces held of one direction.
-    pub held_per_direction: usize,
-    /// Maximum pieces held in all.
-    pub held: usize,
-    /// Silence after which a connection ends, ns.
-    pub idle: u64,
-    /// Time after which acknowledged missing bytes are given up, ns.
-    pub gap_wait: u64,
-    /// Maximum bytes held.
-    pub memory: u64,
-    /// Whose bytes count where two waiting segments overlap.
-    pub policies: Policies,
-    /// Which checksums must be right.
-    pub checksums: Checksums,
-    /// Leave out segments that the receiver would drop; `checksums` is separate.
-    pub check: bool,
-    /// Where urgent bytes go.
-    pub urgent: Urgent,
-    /// `true`: data that its receiver should have dropped waits in doubt until the receiver shows that it took it.
-    /// `false`, for a filter between the two ends (`ips`): such data is dropped at once. That filter also drops data
-    /// that finds no room, and retransmissions of forgotten data, because making room would forget bytes that passed.
-    pub doubts: bool,
-    /// Maximum bytes of given data kept to compare retransmissions with; 0 = none.
-    pub keep_given: u64,
-    /// Note each conflict, for [`Assembler::take_conflicts`].
-    pub conflicts: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            connections: TCP_CONNECTIONS,
-            remembered: TCP_REMEMBERED,
-            held_per_direction: TCP_HELD_BLOCKS_PER_DIRECTION,
-            held: TCP_HELD_BLOCKS,
-            idle: TCP_IDLE_NS,
-            gap_wait: TCP_GAP_WAIT_NS,
-            memory: TCP_HELD_BYTES,
-            policies: Policies::default(),
-            checksums: Checksums::default(),
-            check: true,
-            urgent: Urgent::default(),
-            doubts: true,
-            keep_given: 0,
-            conflicts: false,
-        }
-    }
-}
 
 /// Puts the streams of all connections in order.
 pub struct Assembler {
@@ -100,7 +36,7 @@ pub struct Assembler {
     pub(super) doubtful: Held,
     pub(super) given: Given,
     pub(super) conflicts: Conflicts,
-    pub(super) turns: Turns,
+    pub(super) waiting: Waiting,
     /// (time of the check, direction, sequence) of directions with a hole; at most one entry each.
     pub(super) holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
@@ -118,7 +54,7 @@ impl Assembler {
             doubtful: Held::default(),
             given: Given::new(settings.keep_given),
             conflicts: Conflicts { are_wanted: settings.conflicts, ..Conflicts::default() },
-            turns: Turns::default(),
+            waiting: Waiting::default(),
             holes: VecDeque::new(),
             watched: Vec::new(),
             last_relieved: 0,
@@ -363,18 +299,5 @@ impl Assembler {
         if moves {
             self.table.move_to(slot, phase as usize);
         }
-    }
-}
-
-/// An empty block that marks the end of a direction.
-pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
-    Descriptor { time, ..cx.own.block(0, 0) }
-}
-
-/// Counts given bytes that can no longer be compared, although their connection goes on.
-#[inline]
-pub(super) fn count_forgotten(bytes: u64, cx: &mut Context<'_>) {
-    if bytes > 0 {
-        cx.count("given bytes forgotten", bytes);
     }
 }

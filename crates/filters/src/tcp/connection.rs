@@ -200,3 +200,18 @@ impl Connection {
         self.successor.is_some_and(follows) && self.directions[side].ahead(sequence).abs() > NEAR
     }
 }
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Both sides ended it, or one reset it.
+    Over,
+    /// Silence for too long.
+    Idle,
+    /// It makes room for another.
+    Evicted,
+    /// Another connection between the same ports begins.
+    Replaced,
+    /// The run is over.
+    Finished,
+}

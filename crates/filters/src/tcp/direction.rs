@@ -313,3 +313,8 @@ impl Direction {
 pub(super) fn is_near(ahead: i64) -> bool {
     ahead.unsigned_abs() <= u64::from(TCP_WINDOW_BYTES)
 }
+
+/// An empty block that marks the end of a direction.
+pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
+    Descriptor { time, ..cx.own.block(0, 0) }
+}

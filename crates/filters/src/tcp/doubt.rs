@@ -4,7 +4,7 @@
 
 use super::assembler::Assembler;
 use super::direction::{Start, is_near};
-use super::order::{lane, piece_of};
+use super::piece::{lane, piece_of};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
 use crate::parts::policy::Policy;

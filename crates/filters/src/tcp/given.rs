@@ -4,6 +4,7 @@
 use super::piece::{Kept, Lane, Piece, Pieces, release};
 use base::limits::TCP_GIVEN_PIECES;
 use buffer::BlockTable;
+use filter::Context;
 use std::collections::VecDeque;
 
 /// How many indispensable pieces are spared for one new piece; then the oldest goes anyway.
@@ -90,5 +91,13 @@ impl Given {
     fn let_go(&mut self, kept: &Kept, rings: &BlockTable) {
         self.bytes -= u64::from(kept.block.len);
         release(rings, &kept.block);
+    }
+}
+
+/// Counts given bytes that can no longer be compared, although their connection goes on.
+#[inline]
+pub(super) fn count_forgotten(bytes: u64, cx: &mut Context<'_>) {
+    if bytes > 0 {
+        cx.count("given bytes forgotten", bytes);
     }
 }

@@ -16,6 +16,7 @@ use super::piece::{Kept, Lane, Piece, Pieces, release};
 use crate::parts::policy::Policy;
 use base::limits::{TCP_HELD_BLOCKS, TCP_HELD_BYTES};
 use buffer::BlockTable;
+use filter::Context;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
@@ -225,4 +226,16 @@ impl Held {
             self.by_load.insert((class, lane));
         }
     }
+}
+
+/// Drops everything held of a lane.
+pub(super) fn drop_held(held: &mut Held, lane: Lane, cx: &mut Context<'_>) -> u32 {
+    let mut dropped = 0;
+    while held.drop_last(lane, cx.rings) {
+        dropped += 1;
+    }
+    if dropped > 0 {
+        cx.count("segments after the end", u64::from(dropped));
+    }
+    dropped
 }

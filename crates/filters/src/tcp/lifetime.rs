@@ -1,12 +1,12 @@
 //! The beginning and end of connections. A connection begins with or without a SYN. It ends by FIN, RST, silence,
 //! another connection between the same ports, a full table, or the end of the run.
 
-use super::assembler::{Assembler, last_block};
+use super::assembler::Assembler;
 use super::conflict::Differs;
-use super::connection::{Connection, Phase};
-use super::direction::{Start, is_near};
-use super::order::{drop_held, lane, slot_and_side};
-use super::piece::Lane;
+use super::connection::{Connection, End, Phase};
+use super::direction::{Start, is_near, last_block};
+use super::held::drop_held;
+use super::piece::{Lane, lane, slot_and_side};
 use super::segment::Segment;
 use crate::parts::client;
 use crate::parts::flow_table::Slot;
@@ -15,20 +15,6 @@ use base::limits::{TCP_CLOSING_IDLE_NS, TCP_LINGER_NS, TCP_OPENING_IDLE_NS};
 use filter::prelude::*;
 use packet::flow::Flow;
 use packet::tcp::Flags as TcpFlags;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Both sides ended it, or one reset it.
-    Over,
-    /// Silence for too long.
-    Idle,
-    /// It makes room for another.
-    Evicted,
-    /// Another connection between the same ports begins.
-    Replaced,
-    /// The run is over.
-    Finished,
-}
 
 impl Assembler {
     /// Handles a segment of no known connection: a SYN or data begins one.
@@ -180,7 +166,7 @@ impl Assembler {
             self.give_up(slot, side, cx);
         }
         for side in 0..2 {
-            self.turns.forget(lane(slot, side));
+            self.waiting.forget(lane(slot, side));
             let dropped = drop_held(&mut self.held, lane(slot, side), cx);
             self.given.forget(lane(slot, side), cx.rings);
             if let Some(connection) = self.table.get_mut(slot) {

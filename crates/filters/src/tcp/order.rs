@@ -1,33 +1,18 @@
 //! Puts the data of one direction in order: gives data that is next, holds early data, and waits for missing data or
 //! gives it up.
 
-use super::assembler::{Assembler, Settings, count_forgotten};
+use super::assembler::Assembler;
 use super::connection::Successor;
 use super::direction::is_near;
-use super::held::Held;
-use super::piece::{Lane, Piece};
+use super::given::count_forgotten;
+use super::piece::{Lane, Piece, lane, piece_of, slot_and_side};
 use super::segment::Segment;
+use super::settings::Settings;
 use crate::parts::flow_table::Slot;
 use crate::parts::policy::Policy;
 use base::limits::TCP_COMPARED_PIECES;
 use filter::prelude::*;
 use std::net::IpAddr;
-
-/// A direction of a connection in the table.
-pub(super) fn lane(slot: Slot, side: usize) -> Lane {
-    slot.0 * 2 + side as u32
-}
-
-/// The connection and side of a lane.
-pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
-    (Slot(lane / 2), (lane % 2) as usize)
-}
-
-/// The payload of a segment in its frame, at position `start`.
-#[inline]
-pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
-    Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
-}
 
 /// The most pieces that a segment is compared with. Without doubts all of them, or bytes behind the last would pass
 /// unseen; each has a byte in common with the segment.
@@ -158,7 +143,7 @@ impl Assembler {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let (lane, remembers) = (lane(slot, side), self.given.is_on());
         let mut given = Vec::new();
-        let (out, until) = (&mut *cx.out, self.turns.end(lane));
+        let (out, until) = (&mut *cx.out, self.waiting.end(lane));
         let taken = self.held.take_first(lane, until, cx.rings, |held| {
             connection.give(side, &held, out);
             if remembers {
@@ -366,16 +351,4 @@ impl Assembler {
             self.give_up(slot, side, cx);
         }
     }
-}
-
-/// Drops everything held of a lane.
-pub(super) fn drop_held(held: &mut Held, lane: Lane, cx: &mut Context<'_>) -> u32 {
-    let mut dropped = 0;
-    while held.drop_last(lane, cx.rings) {
-        dropped += 1;
-    }
-    if dropped > 0 {
-        cx.count("segments after the end", u64::from(dropped));
-    }
-    dropped
 }

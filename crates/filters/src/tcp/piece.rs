@@ -1,5 +1,7 @@
 //! Parts of streams, by descriptor, and the overlap of two of them. `held.rs` decides which one counts.
 
+use super::segment::Segment;
+use crate::parts::flow_table::Slot;
 use buffer::{BlockTable, Descriptor, Flags};
 use std::collections::BTreeMap;
 
@@ -91,4 +93,20 @@ pub(super) fn release(rings: &BlockTable, block: &Descriptor) {
     if block.len > 0 {
         rings.release(block);
     }
+}
+
+/// A direction of a connection in the table.
+pub(super) fn lane(slot: Slot, side: usize) -> Lane {
+    slot.0 * 2 + side as u32
+}
+
+/// The connection and side of a lane.
+pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
+    (Slot(lane / 2), (lane % 2) as usize)
+}
+
+/// The payload of a segment in its frame, at position `start`.
+#[inline]
+pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
+    Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
 }

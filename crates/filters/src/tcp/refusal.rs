@@ -1,42 +1,11 @@
 //! Segments that their receiver would drop: wrong checksums, old timestamps, data without ACK, unfit resets. A reader
 //! that wants the receiver's stream leaves them out, too.
 
-use super::assembler::Settings;
 use super::connection::Connection;
 use super::direction::{Direction, Start, is_near};
-use super::segment::{Checksum, Segment};
+use super::segment::Segment;
+use super::settings::Settings;
 use base::limits::{TCP_STAMP_AGE_NS, TCP_WINDOW_LEAST_BYTES};
-
-/// How checksums are handled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksums {
-    /// Segments with a wrong checksum are left out once their sender has shown a right one. Until then the capture may
-    /// be from before a device finished them, or was changed later.
-    #[default]
-    Auto,
-    /// Segments with a wrong checksum are left out, and unfinished ones as well.
-    Yes,
-    /// Checksums are not verified.
-    No,
-}
-
-pub(crate) const CHECKSUMS: [&str; 3] = ["auto", "yes", "no"];
-
-impl Checksums {
-    /// The handling that `word` names.
-    pub fn of(word: Option<&str>) -> Checksums {
-        match word {
-            Some("yes") => Checksums::Yes,
-            Some("no") => Checksums::No,
-            _ => Checksums::Auto,
-        }
-    }
-
-    /// Whether this checksum excludes a segment. `has_shown_right`: its sender has shown a right one.
-    pub fn refuse(self, checksum: Checksum, has_shown_right: bool) -> bool {
-        checksum == Checksum::Wrong && (self == Checksums::Yes || has_shown_right)
-    }
-}
 
 impl Connection {
     /// Why the receiver would drop a segment of this side.

@@ -2,8 +2,8 @@
 //! answer acknowledges the SYN alone, the sender repeats the data, perhaps with other bytes.
 
 use super::assembler::Assembler;
-use super::order::lane;
 use super::piece::Piece;
+use super::piece::lane;
 use crate::parts::flow_table::Slot;
 use filter::prelude::*;
 

@@ -1,6 +1,6 @@
 //! `tcp` on handmade conversations, one row per behaviour, and on random ones against a model.
 
-use super::assembler::Settings;
+use super::settings::Settings;
 use super::{KIND, with};
 use base::limits::BATCH_BLOCKS;
 use filter::prelude::*;

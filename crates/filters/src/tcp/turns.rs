@@ -5,44 +5,10 @@
 
 use super::assembler::Assembler;
 use super::direction::is_near;
-use super::order::lane;
-use super::piece::Lane;
+use super::piece::{Lane, lane};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
 use filter::prelude::*;
-use std::collections::BTreeMap;
-
-#[derive(Default)]
-pub(super) struct Turns {
-    /// From which position on a lane waits, and for which position of the other direction.
-    waiting: BTreeMap<(Lane, u64), u64>,
-    /// Which position of the other direction a lane has waited for in vain.
-    missed: BTreeMap<Lane, u64>,
-}
-
-impl Turns {
-    /// The first position of a lane that waits, and what it waits for.
-    pub fn first(&self, lane: Lane) -> Option<(u64, u64)> {
-        self.waiting.range((lane, 0)..=(lane, u64::MAX)).next().map(|(&(_, start), &wanted)| (start, wanted))
-    }
-
-    /// Where the data of a lane ends that need not wait.
-    pub fn end(&self, lane: Lane) -> u64 {
-        self.first(lane).map_or(u64::MAX, |(start, _)| start)
-    }
-
-    /// Whether a lane waits for this position of the other direction, which stands at `next`.
-    fn is_missing(&self, lane: Lane, wanted: u64, next: u64) -> bool {
-        wanted > next && self.missed.get(&lane).is_none_or(|missed| wanted > *missed)
-    }
-
-    pub fn forget(&mut self, lane: Lane) {
-        self.missed.remove(&lane);
-        while let Some((start, _)) = self.first(lane) {
-            self.waiting.remove(&(lane, start));
-        }
-    }
-}
 
 impl Assembler {
     /// Notes what the data of a segment at `start` waits for; `true` if it waits.
@@ -60,16 +26,17 @@ impl Assembler {
         let wanted = other.position(segment.acknowledgment).min(other.fin.unwrap_or(u64::MAX));
         // A retransmission acknowledges more than the first copy did.
         let is_ahead = segment.flags.ack() && other.heard && start >= own.acked;
-        if is_ahead && self.turns.is_missing(lane, wanted, other.next) && is_near(other.ahead(segment.acknowledgment)) {
-            if self.turns.waiting.len() < self.settings.held {
+        if is_ahead && self.waiting.is_missing(lane, wanted, other.next) && is_near(other.ahead(segment.acknowledgment))
+        {
+            if self.waiting.from.len() < self.settings.held {
                 own.waits = true;
-                self.turns.waiting.entry((lane, start)).or_insert(wanted);
+                self.waiting.from.entry((lane, start)).or_insert(wanted);
                 cx.count("segments before what they acknowledge", 1);
             } else {
                 cx.count("segments given before what they acknowledge", 1);
             }
         }
-        own.waits && self.turns.end(lane) <= start
+        own.waits && self.waiting.end(lane) <= start
     }
 
     /// Gives all data whose turn has come, of both directions.
@@ -90,12 +57,12 @@ impl Assembler {
             return false;
         }
         let (next, there) = (own.next, other.next);
-        while let Some((start, wanted)) = self.turns.first(lane)
-            && (start < next || !self.turns.is_missing(lane, wanted, there))
+        while let Some((start, wanted)) = self.waiting.first(lane)
+            && (start < next || !self.waiting.is_missing(lane, wanted, there))
         {
-            self.turns.waiting.remove(&(lane, start));
+            self.waiting.from.remove(&(lane, start));
         }
-        own.waits = self.turns.first(lane).is_some();
+        own.waits = self.waiting.first(lane).is_some();
         if self.is_next(lane, next) {
             self.fill(slot, side, cx);
         }
@@ -104,14 +71,14 @@ impl Assembler {
 
     /// Whether held data is next that need not wait.
     pub(super) fn is_next(&self, lane: Lane, next: u64) -> bool {
-        self.held.first(lane) == Some(next) && self.turns.end(lane) > next
+        self.held.first(lane) == Some(next) && self.waiting.end(lane) > next
     }
 
     /// Ends the wait of a direction's next data for the bytes that it acknowledges.
     pub(super) fn skip_turn(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let lane = lane(slot, side);
-        if let Some((_, wanted)) = self.turns.first(lane) {
-            let missed = self.turns.missed.entry(lane).or_default();
+        if let Some((_, wanted)) = self.waiting.first(lane) {
+            let missed = self.waiting.missed.entry(lane).or_default();
             *missed = wanted.max(*missed);
             cx.count("segments given before what they acknowledge", 1);
             self.take_turns(slot, cx);

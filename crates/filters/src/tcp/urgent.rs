@@ -10,36 +10,12 @@
 
 use super::assembler::Assembler;
 use super::direction::is_near;
-use super::order::piece_of;
-use super::piece::Piece;
+use super::piece::{Piece, piece_of};
 use super::segment::Segment;
+use super::settings::Urgent;
 use crate::parts::flow_table::Slot;
 use filter::prelude::*;
 use packet::tcp::Flags as TcpFlags;
-
-/// What becomes of urgent bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Urgent {
-    /// They stay in the stream.
-    #[default]
-    Inline,
-    /// They are left out.
-    Out,
-    /// They are left out; segments are dropped whose result depends on when the receiver's program reads, or on which
-    /// segments are lost behind this filter. So a direction has one urgent byte, and each segment with it says so.
-    Sure,
-}
-
-impl Urgent {
-    /// The handling that the parameter's `word` names; `is_sure` says which one of those that leave bytes out.
-    pub fn of(word: Option<&str>, is_sure: bool) -> Urgent {
-        match (word, is_sure) {
-            (Some("oob"), false) => Urgent::Out,
-            (Some("oob"), true) => Urgent::Sure,
-            _ => Urgent::Inline,
-        }
-    }
-}
 
 /// Why a segment is dropped.
 const UNSURE: &str = "urgent data that may be read either way";

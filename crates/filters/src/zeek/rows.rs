@@ -2,8 +2,7 @@
 
 use super::log::{Line, Log};
 use super::state::connection_state;
-use filter::Row;
-use filter::record::FieldValue;
+use super::values::Values;
 use std::net::IpAddr;
 
 /// The columns that all logs of connections begin with, followed by a log's own.
@@ -147,42 +146,6 @@ pub(super) static FILES: Log = Log {
         ("extracted_size", "count"),
     ],
 };
-
-#[derive(Clone, Copy)]
-pub(super) struct Values<'a>(pub Row<'a>);
-
-impl<'a> Values<'a> {
-    pub fn number(self, name: &str) -> Option<u64> {
-        self.0.number(name)
-    }
-
-    pub fn text(self, name: &str) -> Option<&'a [u8]> {
-        self.0.text(name)
-    }
-
-    fn is(self, name: &str) -> bool {
-        matches!(self.0.named(name), Some(FieldValue::Flag(true)))
-    }
-
-    fn address(self, name: &str) -> Option<IpAddr> {
-        match self.0.named(name)? {
-            FieldValue::Address(address) => Some(address),
-            _ => None,
-        }
-    }
-
-    pub fn rows(self, name: &str) -> impl Iterator<Item = Values<'a>> + Clone {
-        let rows = match self.0.named(name) {
-            Some(FieldValue::Rows(rows)) => Some(rows),
-            _ => None,
-        };
-        rows.into_iter().flatten().map(Values)
-    }
-
-    pub fn flow_id(self) -> u64 {
-        self.number("flow_id").unwrap_or(0)
-    }
-}
 
 /// Digits for a flow's number, which has 53 bits.
 const UID_DIGITS: usize = 9;

@@ -1,6 +1,6 @@
 //! `conn_state`: Zeek's name for the state of a connection (its `determine_conn_state`), from the history of a flow.
 
-use super::rows::Values;
+use super::values::Values;
 
 /// The state of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

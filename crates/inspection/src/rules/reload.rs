@@ -138,7 +138,7 @@ fn stamp(path: &str) -> Stamp {
 mod tests {
     use super::*;
     use filters::parts::origin::Origins;
-    use filters::tcp::urgent::Urgent;
+    use filters::tcp::settings::Urgent;
     use testkit::Chain;
 
     /// A filter whose watching thread ended early.

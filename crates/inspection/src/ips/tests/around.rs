@@ -9,7 +9,7 @@ use base::limits::{DECAP_PACKETS, RULES_FILES, RULES_FLOWS, TCP_HELD_BLOCKS_PER_
 use filter::batch::places;
 use filter::prelude::*;
 use filters::parts::origin::Origins;
-use filters::tcp::assembler::Settings;
+use filters::tcp::settings::Settings;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use testkit::packets::{flag, ipv4, tcp, udp};
