@@ -129,6 +129,13 @@ pub enum Task {
     Choose(Choice),
 }
 
+impl Task {
+    /// Whether this filter sends each block along one of the edges behind it.
+    pub(crate) fn splits(&self) -> bool {
+        matches!(self, Task::Filter { kind, .. } if kind.splits)
+    }
+}
+
 /// Boolean selection over blocks by their place in the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {

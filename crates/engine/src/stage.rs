@@ -9,7 +9,6 @@ mod choose;
 mod partitions;
 
 use crate::plan::{Choice, Edge, NodeId, Plan, Task, Workers};
-use crate::worker::splits;
 use filter::partition::Division;
 use partitions::Partitions;
 
@@ -153,7 +152,7 @@ impl Stages {
                 }
                 let is_it = |channel: &&mut Channel| {
                     // Each edge of a splitting node carries other blocks.
-                    !splits(&node.task)
+                    !node.task.splits()
                         && channel.from == (from, id)
                         && channel.to == to
                         && channel.rejected == edge.rejected

@@ -10,10 +10,12 @@
 //!
 //! In: `worker` hands over a source's blocks. Out: sinks.
 
-use crate::plan::{Choice, Edge, Select};
+use crate::node::{Arrow, Runner};
+use crate::plan::Choice;
 use crate::session::Sessions;
+use crate::shared::context;
 use crate::witness::Witness;
-use crate::worker::{Node, Runner, Worker};
+use crate::worker::Worker;
 use base::id::Class;
 use base::limits::BATCH_BLOCKS;
 use buffer::{Descriptor, Flags};
@@ -25,31 +27,6 @@ use std::sync::Arc;
 
 /// Why blocks end at a filter that cannot go on.
 const FAILED: &str = "the filter failed";
-
-/// A run of descriptors to work on while another batch of the same blocks goes elsewhere.
-pub(crate) type Spare = Box<[Descriptor; BATCH_BLOCKS]>;
-
-/// The context of a call into a node. The parts are borrowed one by one, so that the node's filter stays free.
-macro_rules! context {
-    ($node:expr, $shared:expr) => {
-        Context {
-            rings: &mut $shared.rings,
-            streams: &mut $shared.streams,
-            out: &mut $node.out,
-            counters: &mut $node.counters,
-            marks: &mut $node.marks,
-            own: $node.own,
-            now: $shared.now,
-            exclusive: $node.exclusive,
-            bodies_are_read: $node.bodies_are_read || $node.watches != 0,
-            wake: &mut $node.wake,
-            notices: &mut $shared.notices,
-            order: &mut $shared.order,
-            stop: &$shared.stop,
-        }
-    };
-}
-pub(crate) use context;
 
 impl Worker {
     /// Takes the live blocks into node `at` and through all nodes below. A filter that fails ends the run after this
@@ -514,43 +491,6 @@ impl Worker {
             node.wake = sessions.next_expiry();
         }
         self.next_wake = self.next_wake.min(node.wake);
-    }
-}
-
-impl Node {
-    /// Blocks that came in and were rejected or dropped.
-    fn ended_otherwise(&self) -> u64 {
-        self.counters.blocks_rejected + self.counters.drops.total()
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Arrow {
-    pub(crate) to: usize,
-    /// Its index among its node's edges in the plan.
-    pub(crate) place: usize,
-    pub(crate) select: Option<Select>,
-    pub(crate) blocks: u64,
-    pub(crate) refused: u64,
-    /// Blocks that its filter had given, or rejected, before this edge existed.
-    pub(crate) before: u64,
-}
-
-impl Arrow {
-    /// The edge `edge` with index `place`, of a filter that has given, or rejected, `before` blocks already.
-    pub(crate) fn new(edge: &Edge, place: usize, before: u64) -> Arrow {
-        Arrow { to: edge.to.index(), place, select: edge.select.clone(), blocks: 0, refused: 0, before }
-    }
-
-    /// Keeps the blocks that this edge takes, and counts.
-    #[inline]
-    fn admit(&mut self, batch: &mut Batch<'_>) {
-        let before = batch.count();
-        if let Some(select) = &self.select {
-            batch.keep_if(|block| select.accepts(block.class));
-        }
-        self.blocks += u64::from(batch.count());
-        self.refused += u64::from(before - batch.count());
     }
 }
 

@@ -10,11 +10,9 @@
 //! In: batches on their way, between two filters. Out: the ring's readers. The [`Header`] of each block tells a reader
 //! how many blocks it has lost. A mark says so to a new reader, and at the end.
 
-use crate::worker::Worker;
-use base::limits::{WATCHED_BLOCK_BYTES, WATCHES};
+use base::limits::WATCHED_BLOCK_BYTES;
 use buffer::keeper::client::NamedWriter;
 use buffer::{BlockTable, Descriptor, Flags};
-use filter::batch::places;
 use filter::ring_header::{HEADER_BYTES, Header};
 use filter::{Batch, StreamTable};
 use std::collections::VecDeque;
@@ -31,12 +29,12 @@ pub struct Edges {
 
 /// Copies of an edge's blocks, for all its watchers.
 pub struct Watch {
-    edges: Vec<Edges>,
+    pub(crate) edges: Vec<Edges>,
     /// The copies of all threads that run the node.
     copies: Arc<Mutex<Copies>>,
 }
 
-struct Copies {
+pub(crate) struct Copies {
     writer: NamedWriter,
     /// The blocks are frames or packets. Else a block's view tells the link type that its bytes were once part of.
     frames: bool,
@@ -75,7 +73,7 @@ impl Watch {
         Watch { edges, copies: Arc::clone(&self.copies) }
     }
 
-    fn copies(&self) -> MutexGuard<'_, Copies> {
+    pub(crate) fn copies(&self) -> MutexGuard<'_, Copies> {
         // A poisoned lock is safe to take: a panic under it does not leave the copies half made.
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +81,7 @@ impl Watch {
 
 impl Copies {
     /// Copies a batch of a node's blocks. `false`: the ring was removed.
-    fn show(
+    pub(crate) fn show(
         &mut self,
         select: impl Fn(&Descriptor) -> bool,
         batch: &Batch<'_>,
@@ -149,7 +147,7 @@ impl Copies {
     }
 
     /// Tells new readers where they begin. `false`: the ring was removed.
-    fn greet(&mut self) -> bool {
+    pub(crate) fn greet(&mut self) -> bool {
         let writer = self.writer.writer();
         if writer.is_removed() {
             return false;
@@ -171,92 +169,5 @@ impl Drop for Copies {
     /// Tells a reader that was too slow for the last blocks how many it lost.
     fn drop(&mut self) {
         self.mark();
-    }
-}
-
-impl Worker {
-    pub(crate) fn watch_stage(&mut self, watch: Watch) -> bool {
-        let has = |edges: &Edges| {
-            let node = self.nodes.get(edges.from);
-            node.is_some_and(|node| edges.edge.is_none_or(|edge| node.arrows().any(|(arrow, _)| arrow.place == edge)))
-        };
-        if !watch.edges.iter().all(has) {
-            return false;
-        }
-        let slot = match self.watches.iter().position(Option::is_none) {
-            Some(slot) => slot,
-            None if self.watches.len() < WATCHES => {
-                self.watches.push(None);
-                self.watches.len() - 1
-            }
-            None => return false,
-        };
-        for edges in &watch.edges {
-            self.nodes[edges.from].watches |= 1 << slot;
-        }
-        self.watches[slot] = Some(watch);
-        true
-    }
-
-    /// Copies blocks that node `from` gives or rejects, for its watchers.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn show(&mut self, from: usize, batch: &Batch<'_>, rejected: bool) {
-        for slot in places(self.nodes[from].watches) {
-            let Some(watch) = self.watches[slot].as_mut() else { continue };
-            let edge = watch.edges.iter().find(|edges| edges.from == from).and_then(|edges| edges.edge);
-            let arrow = edge.and_then(|edge| self.nodes[from].arrows().find(|(arrow, _)| arrow.place == edge));
-            // A watch without an edge copies the blocks that the node does not reject.
-            if arrow.is_some_and(|(_, rejected)| rejected) != rejected {
-                continue;
-            }
-            let select = arrow.and_then(|(arrow, _)| arrow.select.as_ref());
-            let shared = (&self.shared.rings, &self.shared.streams);
-            let accepts = |block: &Descriptor| select.is_none_or(|select| select.accepts(block.class));
-            if !watch.copies().show(accepts, batch, shared) {
-                self.forget_watch(slot);
-            }
-        }
-    }
-
-    /// Drops watches whose rings were removed, and greets new readers while no batch comes.
-    pub fn tend_watches(&mut self) {
-        for slot in 0..self.watches.len() {
-            if self.watches[slot].as_mut().is_some_and(|watch| !watch.copies().greet()) {
-                self.forget_watch(slot);
-            }
-        }
-    }
-
-    /// Moves the watches to the nodes' new places. A watch goes on if its edges still exist; else it ends.
-    pub(crate) fn move_watches(&mut self, nodes: &[Option<usize>], edges: &[Vec<Option<usize>>]) {
-        self.nodes.iter_mut().for_each(|node| node.watches = 0);
-        for slot in 0..self.watches.len() {
-            let Some(watch) = &mut self.watches[slot] else { continue };
-            let places = watch.edges.iter().filter_map(|place| {
-                let edge = match place.edge {
-                    None => None,
-                    Some(edge) => Some(edges[place.from][edge]?),
-                };
-                Some(Edges { from: nodes[place.from]?, edge })
-            });
-            watch.edges = places.collect();
-            if watch.edges.is_empty() {
-                self.watches[slot] = None;
-                continue;
-            }
-            for place in &watch.edges {
-                self.nodes[place.from].watches |= 1 << slot;
-            }
-        }
-    }
-
-    pub(crate) fn end_watches(&mut self) {
-        (0..self.watches.len()).for_each(|slot| self.forget_watch(slot));
-    }
-
-    fn forget_watch(&mut self, slot: usize) {
-        self.watches[slot] = None;
-        self.nodes.iter_mut().for_each(|node| node.watches &= !(1 << slot));
     }
 }

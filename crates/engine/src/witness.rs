@@ -3,12 +3,11 @@
 //! The planner lets two filters read the same block if their kinds allow it. A kind that says too little spoils the
 //! blocks that other filters see. Release builds leave this check out.
 
+use crate::shared::Shared;
 use base::limits::BATCH_BLOCKS;
 use buffer::Descriptor;
 use buffer::block_table::Traffic;
 use filter::{Batch, Parts};
-
-use crate::worker::Shared;
 
 pub(crate) struct Witness {
     /// On the stack, since tests count allocations.

@@ -4,85 +4,32 @@
 //! In: a [`Plan`] with its instances. Out: sinks, and a [`Report`].
 
 mod turns;
+mod watches;
 
 pub use turns::{Run, Turn};
 
 use crate::affinity::Pinned;
 use crate::gauge::{Gauges, ThreadGauge};
-use crate::plan::{Choice, NodeId, Plan, Task};
-use crate::replace::{Fate, Replacement, Switching};
+use crate::node::{Arrow, Node, Runner, add_recycles};
+use crate::plan::Plan;
+use crate::replacement::{Fate, Replacement, Switching};
 use crate::report::{EdgeReport, NodeReport, Report};
-use crate::session::Sessions;
+use crate::shape::Shape;
+use crate::shared::{Shared, context};
+use crate::source_clock::SourceClock;
 use crate::stage::Stages;
 use crate::team::Team;
-use crate::walk::{Arrow, Spare, context};
 use crate::watch::Watch;
-use crate::witness::Witness;
 use base::atomic::StopFlag;
-use base::limits::{BATCH_BLOCKS, CLOCK_STEP_NS, NOTICES, SECOND_NS};
-use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
-use filter::run::{AnySessionFilter, Instance};
-use filter::{
-    Batch, Context, Counters, Failure, Filter, Gives, Made, Marks, Order, Parts, Pull, Source, Status, StreamTable,
-    Types, Wait,
-};
+use base::limits::{BATCH_BLOCKS, NOTICES, SECOND_NS};
+use buffer::{BlockTable, Descriptor};
+use filter::run::Instance;
+use filter::{Context, Failure, Filter, Made, Order, Pull, Status, StreamTable, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) struct Node {
-    label: String,
-    space: String,
-    pub(crate) runner: Runner,
-    /// Works on the batch itself; else it gives new blocks or is a sink.
-    pub(crate) in_place: bool,
-    /// A node below, or the filter itself, still wants blocks.
-    pub(crate) wanted: bool,
-    /// It is wanted, and no node wants its rejects.
-    pub(crate) simple: bool,
-    pub(crate) finished: bool,
-    pub(crate) ended: bool,
-    pub(crate) closed: bool,
-    pub(crate) operand: bool,
-    pub(crate) exclusive: bool,
-    pub(crate) bodies_are_read: bool,
-    /// Each block that it passes goes along one of its edges.
-    pub(crate) splits: bool,
-    writes: Parts,
-    input: Types,
-    writes_to: Option<String>,
-    pub(crate) edges: Vec<Arrow>,
-    pub(crate) rejects: Vec<Arrow>,
-    /// The watches of its edges, one bit for each index in the worker's list.
-    pub(crate) watches: u64,
-    pub(crate) counters: Counters,
-    pub(crate) marks: Marks,
-    pub(crate) out: Vec<Descriptor>,
-    /// For a partition: the runs of its input from which `out` came, with each run's end in it. See [`Source::runs`].
-    pub(crate) runs: Vec<(usize, u64)>,
-    pub(crate) own: ViewId,
-    /// Rings whose memory is free when this node's blocks have gone through all nodes below: its own, and those of
-    /// filters in place below it.
-    pub(crate) recycles: Vec<SegmentId>,
-    pub(crate) wake: u64,
-}
-
-pub(crate) enum Runner {
-    Source(Box<dyn Source>),
-    Filter(Box<dyn Filter>),
-    Session(Box<dyn AnySessionFilter>, Sessions),
-    Choice(Arc<Choice>),
-}
-
-pub(crate) struct Shared {
-    pub(crate) rings: BlockTable,
-    pub(crate) streams: StreamTable,
-    pub(crate) now: u64,
-    /// Time of the first block of the run.
-    began: Option<u64>,
-    pub(crate) notices: Vec<String>,
-    pub(crate) order: Order,
-    pub(crate) stop: StopFlag,
-}
+/// A run of descriptors to work on while another batch of the same blocks goes elsewhere.
+pub(crate) type Spare = Box<[Descriptor; BATCH_BLOCKS]>;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -573,205 +520,5 @@ impl Worker {
             link_types: rings.link_types().clone(),
             stages: Vec::new(),
         }
-    }
-}
-
-/// Properties of a node that follow from the whole plan.
-pub(crate) struct Shape {
-    /// For each node: it is an operand of a choice.
-    pub(crate) operands: Vec<bool>,
-    /// For each node: no other node sees the blocks that it gets, or it is the last to see them.
-    pub(crate) exclusive: Vec<bool>,
-    /// For each node: a node behind it reads more of messages than META records.
-    pub(crate) bodies_are_read: Vec<bool>,
-}
-
-impl Shape {
-    pub(crate) fn of(plan: &Plan) -> Shape {
-        let above = plan.sources_of();
-        let mut operands = vec![false; plan.nodes.len()];
-        let mut exclusive = vec![true; plan.nodes.len()];
-        for (index, node) in plan.nodes.iter().enumerate() {
-            if let Task::Choose(choice) = &node.task {
-                mark_operands(choice, &mut operands);
-            }
-            // A batch goes along the last edge when all nodes behind the other edges have returned.
-            let comes_last = |from: &NodeId| {
-                let edges = &plan.nodes[from.index()].edges;
-                let edge = edges.iter().find(|edge| edge.to.index() == index);
-                let last = edge.and_then(|edge| edges.iter().rfind(|other| other.rejected == edge.rejected));
-                last.is_some_and(|last| last.to.index() == index)
-            };
-            let is_shared =
-                above[index].len() > 1 || above[index].iter().any(|from| !exclusive[from.index()] || !comes_last(from));
-            exclusive[index] = !is_shared;
-        }
-        let mut bodies_are_read = vec![false; plan.nodes.len()];
-        for (index, node) in plan.nodes.iter().enumerate().rev() {
-            bodies_are_read[index] = node.edges.iter().any(|edge| match &plan.nodes[edge.to.index()].task {
-                Task::Filter { kind, .. } if kind.reads_heads => {
-                    kind.gives == Gives::Same && bodies_are_read[edge.to.index()]
-                }
-                _ => true,
-            });
-        }
-        Shape { operands, exclusive, bodies_are_read }
-    }
-}
-
-impl Node {
-    /// Makes a node of a plan. The properties that follow from the whole plan are filled in later.
-    ///
-    /// # Panics
-    /// When a filter has no instance.
-    pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut BlockTable) -> Node {
-        let (runner, in_place, writes) = match (&planned.task, instance) {
-            // Its operands state for themselves what they change.
-            (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true, Parts::METADATA),
-            (Task::Filter { kind, .. }, Some(instance)) => {
-                let in_place = kind.gives == Gives::Same && !instance.gives_anew();
-                (Runner::new(instance), in_place, kind.writes)
-            }
-            (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
-        };
-        let own_segment = rings.add_append_ring();
-        let own = rings.add_view(own_segment, Interface::default()).expect("a plan has fewer nodes than rings");
-        let mut node = Node {
-            label: planned.label.clone(),
-            space: planned.space.clone(),
-            runner,
-            in_place,
-            wanted: true,
-            simple: true,
-            finished: false,
-            ended: false,
-            closed: false,
-            operand: false,
-            exclusive: true,
-            bodies_are_read: true,
-            splits: splits(&planned.task),
-            writes,
-            input: planned.input,
-            writes_to: planned.writes_to().map(String::from),
-            edges: Vec::new(),
-            rejects: Vec::new(),
-            watches: 0,
-            counters: Counters::default(),
-            marks: Marks::default(),
-            out: Vec::new(),
-            runs: Vec::new(),
-            own,
-            recycles: vec![own_segment],
-            wake: u64::MAX,
-        };
-        for (place, edge) in planned.edges.iter().enumerate() {
-            node.lay(edge.rejected, Arrow::new(edge, place, 0));
-        }
-        node
-    }
-
-    /// Sets the properties that follow from the whole plan, in which it is the node at `index`.
-    pub(crate) fn shape(&mut self, shape: &Shape, index: usize) {
-        (self.operand, self.exclusive) = (shape.operands[index], shape.exclusive[index]);
-        self.bodies_are_read = shape.bodies_are_read[index];
-    }
-
-    /// Adds an edge for the blocks that the node gives or, with `rejected`, for those that it rejects.
-    pub(crate) fn lay(&mut self, rejected: bool, arrow: Arrow) {
-        if rejected { &mut self.rejects } else { &mut self.edges }.push(arrow);
-    }
-
-    /// All edges; `true`: it carries the rejected blocks.
-    pub(crate) fn arrows(&self) -> impl Iterator<Item = (&Arrow, bool)> {
-        self.edges.iter().map(|arrow| (arrow, false)).chain(self.rejects.iter().map(|arrow| (arrow, true)))
-    }
-
-    /// In debug builds: checks that its filter changed only what its kind says.
-    #[inline]
-    pub(crate) fn check(&self, before: Option<Witness>, batch: &Batch<'_>, shared: &Shared) {
-        if let Some(before) = before {
-            before.check(batch, shared, self.writes, &self.label);
-        }
-    }
-
-    /// Makes this node stand for node `planned` of another plan. Only names and the indexes of operands differ.
-    pub(crate) fn rename(&mut self, planned: &crate::plan::Node) {
-        self.label.clone_from(&planned.label);
-        self.space.clone_from(&planned.space);
-        if let Task::Choose(choice) = &planned.task {
-            self.runner = Runner::Choice(Arc::new(choice.clone()));
-        }
-    }
-}
-
-impl Runner {
-    pub(crate) fn new(instance: Instance) -> Runner {
-        match instance {
-            Instance::Source(source) => Runner::Source(source),
-            Instance::Filter(filter) => Runner::Filter(filter),
-            Instance::Session(key, filter) | Instance::SessionAnew(key, filter) => {
-                Runner::Session(filter, Sessions::new(key))
-            }
-        }
-    }
-}
-
-/// The time that has passed by one source's blocks: see [`Context::now`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SourceClock {
-    /// The source's present time. After a step back by less than a leap, the clock waits until the source has caught
-    /// up.
-    time: Option<u64>,
-    passed: u64,
-}
-
-impl SourceClock {
-    /// Follows a batch whose first and last blocks have these times. Gives the time since the source began.
-    fn follow(&mut self, first: u64, last: u64) -> u64 {
-        let before = *self.time.get_or_insert(first);
-        self.passed += last.saturating_sub(before).min(CLOCK_STEP_NS);
-        if last > before || before - last > CLOCK_STEP_NS {
-            self.time = Some(last);
-        }
-        self.passed
-    }
-}
-
-/// Lists for each node that gives blocks its own ring first. Then come the rings of the filters in place that its blocks
-/// pass before another filter makes new blocks of them.
-pub(crate) fn add_recycles(nodes: &mut [Node]) {
-    nodes.iter_mut().for_each(|node| node.recycles.truncate(1));
-    for index in 0..nodes.len() {
-        if nodes[index].in_place {
-            continue;
-        }
-        let mut seen = vec![false; nodes.len()];
-        let mut next: Vec<usize> = nodes[index].edges.iter().map(|edge| edge.to).collect();
-        while let Some(at) = next.pop() {
-            if std::mem::replace(&mut seen[at], true) {
-                continue;
-            }
-            // Its rejects are still blocks of the same node.
-            next.extend(nodes[at].rejects.iter().map(|edge| edge.to));
-            if nodes[at].in_place {
-                next.extend(nodes[at].edges.iter().map(|edge| edge.to));
-                let own = nodes[at].recycles.clone();
-                nodes[index].recycles.extend(own);
-            }
-        }
-    }
-}
-
-/// Whether this filter sends each block along one of the edges behind it.
-pub(crate) fn splits(task: &Task) -> bool {
-    matches!(task, Task::Filter { kind, .. } if kind.splits)
-}
-
-fn mark_operands(choice: &Choice, operands: &mut [bool]) {
-    match choice {
-        Choice::Filter(id) => operands[id.index()] = true,
-        Choice::Class(_) => {}
-        Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| mark_operands(part, operands)),
-        Choice::Not(part) | Choice::KeepClass(part) => mark_operands(part, operands),
     }
 }

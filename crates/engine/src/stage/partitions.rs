@@ -10,7 +10,6 @@
 
 use super::{each_operand, is_border, join, join_circles, root};
 use crate::plan::{Edge, Node, NodeId, Plan, Task};
-use crate::worker::splits;
 use filter::partition::{Division, Partitioning};
 use filter::{Mode, Parts};
 
@@ -157,7 +156,7 @@ impl Partitions {
             if !ways.contains(&(index, edge.rejected)) {
                 ways.push((index, edge.rejected));
             }
-            if splits(&plan.nodes[index].task) && plan.nodes[index].edges.len() > 1 {
+            if plan.nodes[index].task.splits() && plan.nodes[index].edges.len() > 1 {
                 return wrong(edge.to.index(), format!("`{}` gives each branch other blocks", label(index)));
             }
             if let [(first, _), (second, _), ..] = ways[..] {

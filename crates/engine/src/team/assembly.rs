@@ -5,7 +5,7 @@ use super::{Before, Board, Ends, Instances, Layout, Line, RECEIVES, SENDS, Team,
 use crate::channel::Bell;
 use crate::gauge::{Between, Gauges};
 use crate::plan::{Edge, How, Node, NodeId, Plan, Task};
-use crate::replace::{Part, Switching};
+use crate::replacement::{Part, Switching};
 use crate::stage::{Channel, Stages};
 use crate::worker::Worker;
 use base::atomic::{AtomicBool, Ordering, StopFlag};

@@ -14,10 +14,11 @@
 
 use super::{Before, Channels, Instances, Layout, Line, Team, needs_numbers};
 use crate::gauge::Gauges;
+use crate::node::Runner;
 use crate::plan::{Choice, NodeId, Plan};
-use crate::replace::{Fate, Part, Replacement, Step, Switching};
+use crate::replacement::{Fate, Part, Replacement, Step, Switching};
 use crate::stage::{Channel, Stage, Stages};
-use crate::worker::{Runner, Worker};
+use crate::worker::Worker;
 use base::atomic::StopFlag;
 use filter::run::Instance;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The threads of a team: each runs one stage; the caller's thread runs the first.
 
 use super::{Team, lock};
-use crate::replace::Step;
+use crate::replacement::Step;
 use crate::worker::{End, Run, Turn, Worker};
 use base::atomic::StopFlag;
 use filter::Failure;

@@ -1,8 +1,9 @@
 //! The turns of a run: one batch of each source at a time, and at the end each filter is finished. In between the
 //! thread looks or sleeps.
 
-use super::{End, Node, Runner, Worker};
-use crate::replace::{Fate, Step};
+use super::{End, Worker};
+use crate::node::{Node, Runner};
+use crate::replacement::{Fate, Step};
 use base::atomic::StopFlag;
 use filter::{Failure, Pull, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
