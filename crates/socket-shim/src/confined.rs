@@ -2,7 +2,6 @@
 //! call that this library makes and the program does not. Connections of that moment, and descriptors that are not the host's,
 //! are left to the kernel's calls.
 
-use crate::ends::{self, End};
 use crate::kernel::call;
 use libc::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +11,12 @@ const FDS: usize = 1024;
 
 static LEFT: [AtomicU64; FDS / 64] = [const { AtomicU64::new(0) }; FDS / 64];
 
-/// The program is about to confine itself: notes what the kernel alone can read.
-pub(crate) fn begin() {
+/// The program is about to confine itself: notes what is for the kernel alone.
+pub(crate) fn begin(is_for_kernel: fn(c_int) -> bool) {
     for fd in 0..FDS as c_int {
         let is_open = call(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize]) >= 0;
         if is_open
-            && matches!(ends::ours(fd), End::Stream | End::Other)
+            && is_for_kernel(fd)
             && let Some(bits) = LEFT.get(fd as usize / 64)
         {
             bits.fetch_or(1 << (fd % 64), Ordering::Relaxed);

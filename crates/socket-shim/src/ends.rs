@@ -1,9 +1,9 @@
-//! The kinds of file descriptors, and the replacement of a kernel socket by an end that the host serves.
+//! The kinds of file descriptors.
 
-use crate::kernel::{call, close, copy_option, inode, option, quietly, set_option};
-use crate::{confined, epoll, host};
+use crate::kernel::{call, option, quietly, set_option};
+use crate::{confined, host};
 use libc::c_int;
-use socket_calls::{Setting, form, mark};
+use socket_calls::{form, mark};
 
 /// The kind of a file descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,11 @@ pub(crate) fn ours(fd: c_int) -> End {
     })
 }
 
+/// Whether a process that confines itself has to leave `fd` to the kernel: it moves bytes, or the host does not serve it.
+pub(crate) fn is_for_kernel(fd: c_int) -> bool {
+    matches!(ours(fd), End::Stream | End::Other)
+}
+
 /// The kind of `fd`, including kernel sockets.
 pub(crate) fn of(fd: c_int) -> End {
     let end = ours(fd);
@@ -98,44 +103,6 @@ pub(crate) fn is_v6_only(fd: c_int) -> bool {
 /// Whether `fd` is non-blocking.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
     quietly(|| call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0]) & libc::O_NONBLOCK as isize != 0)
-}
-
-/// Options of a kernel socket that a unix socket also has.
-const COMMON: [c_int; 6] =
-    [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_LINGER, libc::SO_REUSEADDR, libc::SO_BROADCAST, libc::SO_OOBINLINE];
-
-/// Replaces `fd` by `end`, with the flags and options of `fd`. `false`: the kernel refuses.
-pub(crate) fn replace(fd: c_int, end: c_int) -> bool {
-    quietly(|| {
-        let before = inode(fd);
-        let fcntl = |command: c_int, of: c_int, value: isize| {
-            call(libc::SYS_fcntl, [of as usize, command as usize, value as usize])
-        };
-        let status = fcntl(libc::F_GETFL, fd, 0);
-        if status & libc::O_NONBLOCK as isize != 0 {
-            fcntl(libc::F_SETFL, end, status & (libc::O_NONBLOCK | libc::O_ASYNC) as isize);
-        }
-        let is_kernels = !ours(fd).is_ours();
-        COMMON.iter().for_each(|name| copy_option(fd, end, libc::SOL_SOCKET, *name));
-        // Those of an earlier end are the host's already.
-        let chosen = if is_kernels { crate::options::all_of_kernel(fd) } else { [None; Setting::ALL.len()] };
-        let is_closed_on_exec = fcntl(libc::F_GETFD, fd, 0) & libc::FD_CLOEXEC as isize != 0;
-        let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
-        let done = call(libc::SYS_dup3, [end as usize, fd as usize, flags as usize]) >= 0;
-        close(end);
-        if !done {
-            return false;
-        }
-        let now = inode(fd);
-        for (setting, value) in Setting::ALL.into_iter().zip(chosen) {
-            if let Some(value) = value {
-                crate::options::tell(now, setting, value);
-            }
-        }
-        crate::options::tell_linger(fd, now);
-        epoll::carry_over(fd, before);
-        true
-    })
 }
 
 /// Marks the kind of an end.

@@ -6,7 +6,7 @@
 
 use crate::ends::{self, End};
 use crate::kernel::{call, errno, fail, has_port, inode, is_unspecified, option, quietly, read_address, write_address};
-use crate::{confined, epoll, host, options};
+use crate::{confined, epoll, host, options, replacement};
 use libc::{
     c_int, c_uint, c_ulong, c_void, epoll_event, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
@@ -73,7 +73,7 @@ fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddr, number: i64)
         None => {}
     }
     match end {
-        Some(end) if !ends::replace(fd, end) => Err(libc::EBADF),
+        Some(end) if !replacement::replace(fd, end) => Err(libc::EBADF),
         _ if answer.errno != 0 => Err(answer.errno),
         _ => Ok(true),
     }
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn setsockopt(
 #[unsafe(no_mangle)]
 pub extern "C" fn prctl(option: c_int, first: c_ulong, second: c_ulong, third: c_ulong, fourth: c_ulong) -> c_int {
     if option == libc::PR_SET_SECCOMP && host::is_there() {
-        quietly(confined::begin);
+        quietly(|| confined::begin(ends::is_for_kernel));
     }
     let arguments = [option as usize, first as usize, second as usize, third as usize, fourth as usize];
     call(libc::SYS_prctl, arguments) as c_int

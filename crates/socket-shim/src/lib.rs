@@ -12,7 +12,7 @@
 //! `fork`, `exec`, `sendfile` and `io_uring` work without it. A program that bypasses this library loses only addresses.
 //!
 //! - `exports` — the functions. Start reading here
-//! - `host` — one question to the host; `ends` — the kinds of file descriptors, and their replacement
+//! - `host` — one question to the host; `ends` — the kinds of file descriptors, `replacement` — of a kernel socket by one
 //! - `epoll` — sockets that a program waits for before it connects them; `options` — socket options; `kernel` — system calls
 //! - `confined` — processes whose seccomp filter permits few calls
 //!
@@ -26,3 +26,4 @@ mod exports;
 mod host;
 mod kernel;
 mod options;
+mod replacement;
