@@ -31,4 +31,4 @@ mod zstd;
 pub use asked::{Method, Question};
 pub use conversation::{Conversation, Input, NO_HEAD};
 pub use facts::Fact;
-pub use start::{StartLine, cut_line, is_interim, start_line, trim};
+pub use start::{StartLine, cut_line, is_interim, start_line, trim, without_end};

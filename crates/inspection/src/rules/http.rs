@@ -6,7 +6,9 @@ use super::transactions::Transactions;
 use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use protocols::conversation::{Body, Ear, Fed, How, Id, Side, Wants};
 use protocols::http::shared::Shared;
-use protocols::http::{Conversation, Fact, Input, NO_HEAD, StartLine, cut_line, is_interim, start_line, trim, uri};
+use protocols::http::{
+    Conversation, Fact, Input, NO_HEAD, StartLine, cut_line, is_interim, start_line, trim, uri, without_end,
+};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;
@@ -304,11 +306,6 @@ impl Heard {
 fn asks_to_upgrade(one: &Transaction) -> bool {
     let is_upgrade = |field: &[u8]| field.get(..8).is_some_and(|name| name.eq_ignore_ascii_case(b"upgrade:"));
     one.all(Buffer::HTTP_REQUEST_HEADER, true).any(is_upgrade)
-}
-
-pub(super) fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn request_line(one: &mut Transaction, line: &[u8], method: &[u8], target: &[u8], protocol: &[u8]) {

@@ -1,9 +1,7 @@
 //! Anomalies in the head of an HTTP/1.x message (RFC 9110, RFC 9112), named as in `app-layer-event`. Anomalies of
 //! bodies are found elsewhere.
 
-use super::http::without_end;
-use protocols::http::trim;
-use protocols::http::uri;
+use protocols::http::{trim, uri, without_end};
 use rules::Transaction;
 
 /// Longest line without an event.

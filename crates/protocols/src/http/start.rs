@@ -112,6 +112,12 @@ pub fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
 }
 
+/// A line without its end, LF or CRLF.
+pub fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
 /// Reads the beginning of a first line, if it names HTTP and more than that. Also returns the value that is cut, by its
 /// name in records.
 pub fn cut_line(line: &[u8]) -> Option<(StartLine<'_>, &'static str)> {
