@@ -94,6 +94,16 @@ pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> Bare {
     bare
 }
 
+/// The window field of a packet.
+pub(super) fn window(packet: &Bare) -> u16 {
+    u16::from_be_bytes([packet[IP_BYTES + 14], packet[IP_BYTES + 15]])
+}
+
+/// Overwrites the window field of a packet.
+pub(super) fn set_window(packet: &mut Bare, window: u16) {
+    packet[IP_BYTES + 14..IP_BYTES + 16].copy_from_slice(&window.to_be_bytes());
+}
+
 /// Splits a packet that has a FIN into one without it, and the FIN with this sequence number.
 pub(super) fn split_fin(packet: &[u8], sequence: u32) -> (Vec<u8>, Bare) {
     let mut data = packet.to_vec();

@@ -9,7 +9,7 @@ use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, Soc
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
 
-use super::blind::{self, Numbers, Verdict};
+use super::blind::{self, Bare, Numbers, Verdict};
 use super::clock::{Clock, delay};
 use super::device::{Sender, Way};
 use super::queue::Queue;
@@ -57,7 +57,7 @@ pub(super) struct Connection {
     was_open: bool,
     /// The other side's FIN was received.
     was_finished: bool,
-    /// Finish as soon as the handshake is over.
+    /// Finish as soon as that is possible: see `may_close`.
     finishes: bool,
     end: Option<End>,
     /// An ICMP error to report if the connection times out (RFC 1122, section 4.2.3.9).
@@ -72,6 +72,10 @@ pub(super) struct Connection {
     keep_alive: Option<Duration>,
     /// A keep-alive is due that the application did not ask for: see `settle`.
     is_nudged: bool,
+    /// smoltcp has data in flight and no timer: see `settle`.
+    is_stuck: bool,
+    /// The last segment that was heard, without options and data.
+    last_heard: Bare,
     /// Bytes written so far.
     written: u64,
     /// Sequence number of the other side's first byte.
@@ -152,6 +156,8 @@ impl Connection {
             heard: None,
             keep_alive: None,
             is_nudged: false,
+            is_stuck: false,
+            last_heard: [0; size_of::<Bare>()],
             written: 0,
             first: 0,
             given: 0,
@@ -200,6 +206,9 @@ impl Connection {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
             let end = self.soft.map_or(End::TimedOut, End::Reported);
             self.give_up(now, end);
+        }
+        if std::mem::take(&mut self.is_stuck) {
+            self.send_again(now, out);
         }
         let mut queue = std::mem::take(&mut self.queue);
         loop {
@@ -293,6 +302,7 @@ impl Connection {
             _ => {}
         }
         self.heard = Some(now);
+        self.last_heard = blind::bare(packet, 0, 0);
         self.rest = None;
         self.sender.is_own = false;
         self.sender.is_shut = flags.ack() && read.window() == 0;
@@ -366,10 +376,11 @@ impl Connection {
             self.was_open = true;
             self.clock.quicken(now, 0);
             self.progress = now;
-            if self.finishes {
-                self.socket_mut().close();
-                self.before = self.socket().state();
-            }
+        }
+        if self.finishes && self.may_close() {
+            self.finishes = false;
+            self.socket_mut().close();
+            self.before = self.socket().state();
         }
         match state {
             State::CloseWait | State::LastAck | State::Closing => self.was_finished = true,
@@ -400,6 +411,14 @@ impl Connection {
             self.soft = self.soft.filter(|_| outstanding >= self.outstanding);
         }
         self.outstanding = outstanding;
+    }
+
+    /// Whether the connection may send its FIN. In LAST-ACK smoltcp reads no window of an acknowledgement that
+    /// acknowledges nothing, and would not learn that a shut window opened: it stays in CLOSE-WAIT until the other side
+    /// has room for all its data. The window counts without its scale, so less may fit than there is room.
+    fn may_close(&self) -> bool {
+        let has_room = self.unacknowledged() <= usize::from(blind::window(&self.last_heard));
+        self.was_open && (self.before != State::CloseWait || has_room)
     }
 
     /// Copies the unread bytes, which smoltcp drops at the end of TIME-WAIT. No bytes can follow them.
@@ -452,16 +471,35 @@ impl Connection {
     /// Asks smoltcp for its next time; called after every change that may have moved it.
     ///
     /// smoltcp stops its retransmission timer for good after three duplicate acknowledgements of everything but the
-    /// FIN. A keep-alive restarts it: smoltcp sends the FIN in place of the probe.
+    /// FIN. A keep-alive restarts it: smoltcp sends the FIN in place of the probe. It also stops the timer when a
+    /// window shuts and opens while data is in flight. There a keep-alive must not restart it: its byte would be taken
+    /// for data that has not arrived.
     fn settle(&mut self, now: u64) {
         let at = self.clock.now(now);
-        if self.was_open && self.outstanding > 0 && self.interface.poll_at(at, &self.sockets).is_none() {
+        let has_no_timer = self.was_open && self.outstanding > 0 && self.interface.poll_at(at, &self.sockets).is_none();
+        self.is_stuck = has_no_timer && self.unacknowledged() > 0;
+        if self.is_stuck {
+            self.wake = Some(now);
+            return;
+        }
+        if has_no_timer {
             let interval = self.keep_alive.unwrap_or(CONNECT_TIMEOUT);
             self.socket_mut().set_keep_alive(Some(delay(interval)));
             self.is_nudged = true;
         }
         let wake = self.interface.poll_at(at, &self.sockets).map(|instant| self.clock.real(instant));
         self.wake = wake.map(|wake| wake.max(self.rest.unwrap_or(0)));
+    }
+
+    /// Makes smoltcp send the first bytes in flight again, or probe a shut window. Three duplicate acknowledgements do
+    /// it (RFC 5681, section 3.2); smoltcp counts them anew behind an acknowledgement with another window.
+    fn send_again(&mut self, now: u64, out: &mut dyn Out) {
+        let mut again = blind::bare(&self.last_heard, self.receive_next(), self.acknowledged());
+        let window = blind::window(&again);
+        for window in [window ^ 1, window, window, window, window] {
+            blind::set_window(&mut again, window);
+            self.say(now, &again, out);
+        }
     }
 
     fn wrote(&mut self, now: u64, taken: usize) -> usize {
@@ -503,6 +541,7 @@ impl Stream for Connection {
         match self.before {
             State::Closed => StreamState::Closed(self.end),
             State::Listen | State::SynSent | State::SynReceived => StreamState::Connecting,
+            State::CloseWait if self.finishes => StreamState::Ending,
             State::Established | State::CloseWait => StreamState::Open,
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => StreamState::Ending,
             State::TimeWait => StreamState::TimeWait,
@@ -584,12 +623,10 @@ impl Stream for Connection {
     }
 
     fn finish(&mut self, now: u64) {
+        self.finishes |= matches!(self.before, State::Established | State::CloseWait) || !self.was_open;
         if self.was_open {
-            self.socket_mut().close();
             self.look(now, false);
             self.settle(now);
-        } else {
-            self.finishes = true;
         }
     }
 

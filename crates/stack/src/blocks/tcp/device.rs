@@ -99,6 +99,13 @@ impl Sender {
         } else if !flags.rst() && !self.is_shut && !is_behind(end) {
             self.next = end;
         }
+        // smoltcp rounds its window down to the scale, so the window's end would move back and forth by a few bytes,
+        // and smoltcp cuts off what the other side sent up to an earlier end. With one unit less, no end that was
+        // announced is beyond the one that smoltcp keeps (RFC 7323, section 2.4).
+        let window = if flags.syn() || flags.rst() { window } else { window.saturating_sub(1) };
+        if let Some(field) = segment.get_mut(14..16) {
+            field.copy_from_slice(&window.to_be_bytes());
+        }
         let is_syn_ack = flags.syn() && flags.ack();
         self.syn_window_end = is_syn_ack.then(|| acknowledged.wrapping_add(window.into()));
         let said = segment.get(4..16).and_then(|said| said.first_chunk()).copied().unwrap_or_default();

@@ -166,3 +166,74 @@ fn an_idle_connection_takes_no_turns_and_does_not_end() {
     pair.run(2_000 * S, |pair| pair.states()[0] == StreamState::Closed(Some(stack::End::TimedOut)));
     assert!((540 * S..=600 * S).contains(&(pair.now - began)), "{}", (pair.now - began) / S);
 }
+
+/// Segments that `host` sends in a turn with data: offset and bytes.
+fn data_of(host: &mut stack::Stack, now: u64) -> Vec<(u32, Vec<u8>)> {
+    let frames = turn(host, now, 1);
+    let data = frames.iter().map(|frame| (read(frame).0.wrapping_sub(ISNS[0].wrapping_add(1)), read(frame).5.to_vec()));
+    data.filter(|(_, bytes)| !bytes.is_empty()).collect()
+}
+
+#[test]
+fn what_is_lost_while_a_window_shuts_and_opens_is_sent_again_as_it_was() {
+    let ([mut host, _], now) = {
+        let pair = Pair::open(Link::default(), 1);
+        (pair.hosts, pair.now)
+    };
+    stream(&mut host).set_no_delay(true);
+    let said = |host: &mut stack::Stack, acknowledged: u32, window: u16| {
+        receive(host, now, &segment(1, ISNS[1] + 1, ISNS[0].wrapping_add(1 + acknowledged), 0x10, window, &[], &[]));
+        data_of(host, now)
+    };
+    for len in [1_000, 500] {
+        stream(&mut host).write(now, &vec![7; len]);
+        assert_eq!(data_of(&mut host, now).len(), 1);
+    }
+    // The second segment is lost. The window shuts behind the first one, and opens: smoltcp has no timer.
+    assert_eq!(said(&mut host, 1_000, 0), []);
+    assert_eq!(said(&mut host, 1_000, 100), [(1_000, vec![7; 500])]);
+}
+
+#[test]
+fn who_finishes_last_hears_that_a_shut_window_opens() {
+    let ([mut host, _], now) = {
+        let pair = Pair::open(Link::default(), 1);
+        (pair.hosts, pair.now)
+    };
+    let said = |host: &mut stack::Stack, sequence: u32, acknowledged: u32, flags: u8, window: u16| {
+        let number = ISNS[0].wrapping_add(1 + acknowledged);
+        receive(host, now, &segment(1, ISNS[1] + 1 + sequence, number, flags, window, &[], &[]));
+        data_of(host, now)
+    };
+    said(&mut host, 0, 0, 0x11, 300);
+    stream(&mut host).write(now, &[7; 5_000]);
+    stream(&mut host).finish(now);
+    assert_eq!(stream(&mut host).state(), StreamState::Ending);
+    let sent: usize = data_of(&mut host, now).iter().map(|(_, bytes)| bytes.len()).sum();
+    assert!((1..5_000).contains(&sent), "{sent}");
+    // The last byte went beyond a window that moved back, and the window says nothing else than that it opens.
+    assert_eq!(said(&mut host, 1, sent as u32 - 1, 0x10, 0), []);
+    let more = said(&mut host, 1, sent as u32 - 1, 0x10, 300);
+    assert!(!more.is_empty());
+}
+
+#[test]
+fn all_bytes_up_to_every_window_that_was_announced_find_room() {
+    let ([mut host, _], now) = {
+        let pair = Pair::open(Link::default(), 1);
+        (pair.hosts, pair.now)
+    };
+    let (mut sent, mut end) = (0, 60_000);
+    while sent < end {
+        let len = (end - sent).min(1_001);
+        let data = segment(1, ISNS[1] + 1 + sent, ISNS[0].wrapping_add(1), 0x10, 60_000, &[], &vec![7; len as usize]);
+        receive(&mut host, now, &data);
+        sent += len;
+        for frame in turn(&mut host, now, 1) {
+            let (_, acknowledged, _, window, ..) = read(&frame);
+            end = end.max(acknowledged - (ISNS[1] + 1) + (u32::from(window) << stack::TCP_WINDOW_SHIFT));
+        }
+    }
+    assert!(sent > 200_000);
+    assert_eq!(stream(&mut host).readable(), sent as usize);
+}
