@@ -27,20 +27,20 @@ use std::net::IpAddr;
 /// What `anonymize` is.
 pub static KIND: Kind = Kind::new("anonymize", "replaces addresses, and removes payload", make)
     .help(
-        "IP addresses become others that keep prefixes: two that had their first n bits in common have n in common afterwards \
+        "Other IP addresses take their places and keep prefixes: two that had their first n bits in common have n in common afterwards \
          (Crypto-PAn, Xu et al., 2002). Ethernet addresses become others, which stay group or locally administered addresses \
-         if they were; all ones and all zeroes stay. The same key gives the same in every capture; nobody gets back without it, but \
-         who knows some hosts' traffic can recognise it, and with it prefixes.\n\
+         if they were; all ones and all zeroes stay. The same key gives the same in every capture. Without it there is no way back, but \
+         a reader who knew some hosts' traffic recognises it, and with it prefixes.\n\
          \n\
          The key is a text of 16 letters or more, or 64 hexadecimal digits, which other tools of this construction take as \
-         well; better in a file (`head -c 32 /dev/urandom > key`, `key-file=key`) than in a command that others can read.\n\
+         well; better in a file (`head -c 32 /dev/urandom > key`, `key-file=key`) than in a command that other users see.\n\
          \n\
          payload=zero writes zeroes over payload, payload=cut leaves it out (lengths on the wire stay), payload=keep keeps it, with \
          all names and addresses that are in it. Addresses in ARP, in neighbour discovery and in packets inside ICMP errors are \
          replaced as well.\n\
          \n\
          What stays: times, lengths, ether types, VLAN and MPLS labels, PPPoE sessions, the fixed headers of IP, TCP, UDP, UDP-Lite, \
-         DCCP and ICMP but for addresses, so ports, sequence numbers and identifications, and TCP's common options (segment size, \
+         DCCP and ICMP except addresses, so ports, sequence numbers and identifications, and TCP's common options (segment size, \
          window scale, selective acknowledgement, timestamps). Other options become padding. Everything else counts as payload \
          and is zeroed, or cut, even with payload=keep: protocols that are not named here, routing headers, frames without IP. \
          Frames of links other than Ethernet, raw IP, BSD loopback and Linux cooked captures are dropped. Names of interfaces in \

@@ -20,7 +20,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
          input ends, the largest first: the fields, and `count`. `sum=`, `avg=` and `p99=` each name number fields, several \
          with commas between them, and add `sum.NAME`, `avg.NAME` (rounded) and `p99.NAME` (at most 1.6 % too large), of the \
          records in the group that have the field. `top=N` gives the N largest groups only. `every=1s` gives the groups \
-         of each second of the records' own time, with a `timestamp`, and begins anew.\n\n\
+         of each second of the records' own time, with a `timestamp`, and begins again.\n\n\
          A record without a field is in the group without it. One whose field has several values, such as \
          `dns.answers.rdata`, counts once for each of them. Of a message its metadata are the record. There are at most \
          `groups` groups; records of further ones are dropped and counted.",

@@ -27,7 +27,7 @@ pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record 
          names that are not printable are written as \\DDD; a dot may also be part of a label. Record data of types without a common text form is written \
          as \\# LENGTH HEX (RFC 3597).\n\n\
          What is no message is passed over: on those three ports what has no header of DNS with at most 32 questions, on \
-         others all that does not look like DNS, and names of NetBIOS. In a TCP stream with missing bytes, reading goes on at \
+         others payload that does not look like DNS, and names of NetBIOS. In a TCP stream with missing bytes, reading goes on at \
          the next segment that begins with a message. Of a message that was cut, what is there is shown. At most 256 records \
          of a section are listed.",
     )

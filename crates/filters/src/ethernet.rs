@@ -9,16 +9,16 @@ use filter::prelude::*;
 pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", opened_by_owner)
     .also(&["capture", "sniff", "interface", "device", "live", "eth", "listen"])
     .help(
-        "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
+        "The device is captured once for all its readers: each reader gets what its own request wants, and a \
          slow one loses only its own. What follows runs where the packets are, if it can: `bpf`, `host`, `port` and the other selectors, \
-         also joined by `and`, `or` and `not`; then `sample`; then `count`. So what nobody wants is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
+         also joined by `and`, `or` and `not`; then `sample`; then `count`. So packets that no reader wants are never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes packets away that the device \
          receives: neither the host nor who copies sees them. With selectors right behind it, or on each of its branches, that is \
          what those pass, decided in the kernel, and the host keeps the rest (`explain` says so); without one it is everything, and that wants everything=yes. Packets \
          that a selector's program cannot tell about (MPLS, PPPoE, two VLAN tags, IP options) are taken away as well. \
-         Through a daemon it is for whom its policy lets, and those whom one entry of it lets take together, each what it \
-         wants; everybody else is refused while they do. Stripped VLAN tags are put back (of what is taken away, where the \
+         Through a daemon it is for users whom its policy lets, and those whom one entry of it lets take together, each what it \
+         wants; other users are refused while they do. Stripped VLAN tags are put back (of what is taken away, where the \
          device leaves them in). The run ends with Ctrl-C.\n\
          \n\
          last=30s begins with what the device's ring still holds of that time, and says where that is less. It holds what \

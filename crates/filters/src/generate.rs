@@ -34,12 +34,12 @@ pub static KIND: Kind = Kind::new("generate", "makes frames, or gives those of a
          field goes on by itself.\n\
          \n\
          Frames are numbered from 0 in the first 16 bytes of their payload, as those of the kernel's pktgen are, with the time \
-         at which they were made; `sequence` checks that none is missing. `sequence=no` leaves that out.\n\
+         at which they were made; `sequence` checks that all come. `sequence=no` leaves that out.\n\
          \n\
          Without a pace frames come as fast as what follows takes them. rate=100k is frames a second, bits=1G bits of those \
-         frames a second, burst=32 has so many go together. In between it sleeps; `set wait=adaptive` keeps to the time by \
+         frames a second, burst=32 has 32 go together. In between it sleeps; `set wait=adaptive` keeps to the time by \
          some microseconds, and `set wait=busy` never sleeps. What follows and is slower than the pace delays the frames: that is \
-         said in the end, and none is left out.\n\
+         said in the end, and every frame is sent.\n\
          \n\
          file=x.pcap gives a capture's frames instead, from memory, with the gaps they were captured with or at the pace \
          that is set, with the time at which they are given; loop=0 begins again and again. What is about a frame's content \

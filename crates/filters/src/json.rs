@@ -28,8 +28,8 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
          Of a text in metadata (a URL, say) the first 16 KiB are written, and how much there was more. Of messages that \
          are not over yet 64 MiB of metadata are kept; the line of a further one has only its flow, `length` and \
          `state`. Both are counted.\n\n\
-         Bytes in a text that are not UTF-8 are written as `\\xHH`, and a backslash before an x as `\\x5c`. If whoever \
-         reads standard output stops reading, the run ends quietly.",
+         Bytes in a text that are not UTF-8 are written as `\\xHH`, and a backslash before an x as `\\x5c`. If the \
+         reader of standard output stops reading, the run ends quietly.",
     )
     .params(PARAMS)
     .takes(&[Type::Message, Type::Record])

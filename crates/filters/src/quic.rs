@@ -32,7 +32,7 @@ static SCHEMA: Schema = Schema::new(
 /// What `quic` is.
 pub static KIND: Kind = Kind::new("quic", "reads the hellos of QUIC clients and gives a record of each", make)
     .help(
-        "Finds QUIC in UDP on any port, by its Initial packets, which everybody can decrypt who sees them, and gives a record \
+        "Finds QUIC in UDP on any port, by its Initial packets, which any observer can decrypt, and gives a record \
          of each client's hello: `quic.version` (1, 2, draft-29 or Q046), `quic.sni`, the host it asks for, \
          `quic.client_alpns`, and the fingerprints `quic.ja3` and `quic.ja4`. The hello may be spread over packets that come \
          in any order, up to 64 pieces of it, and a pair of ports may have four connections at a time. A hello of Google's \

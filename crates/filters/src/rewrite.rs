@@ -33,7 +33,7 @@ pub static KIND: Kind = Kind::new("rewrite", "changes addresses, ports, VLAN tag
          the outermost off. ttl=64 sets the time to live, or hop limit; ttl=-1 takes one off, and drops what has none left.\n\
          \n\
          Checksums of IPv4, TCP, UDP and ICMP are mended by what changed (RFC 1624): one that was wrong stays wrong, one of a \
-         frame that was cut is right for the whole frame, and UDP without one stays without. fix=yes sums up anew those of \
+         frame that was cut is right for the whole frame, and UDP without one stays without. fix=yes computes again those of \
          whole packets, for frames that were captured before the device had summed them up. ARP, and the packet inside an ICMP \
          error, are changed as well; what tunnels carry is not.\n\
          \n\

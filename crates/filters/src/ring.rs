@@ -37,7 +37,7 @@ pub static KIND: Kind = Kind::new("ring", "writes a named ring for other request
          stream; `streamline pipe read` and C programs get the bytes of blocks, whatever their type.\n\
          \n\
          The writer waits for a first reader, and for readers with on-full=wait; it ends when all readers have left. A writer \
-         with on-full=drop-newest waits for nobody: what finds no room is dropped and counted. For a reader on-full= is what it is \
+         with on-full=drop-newest waits for no reader: what finds no room is dropped and counted. For a reader on-full= is what it is \
          for `streamline pipe read`: with `overwrite` and `shared` it is overtaken, and counts what it lost. A reader ends with \
          the writer. If the writer dies, the reader gives what there is, and the request fails then.\n\
          \n\

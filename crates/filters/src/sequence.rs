@@ -28,7 +28,7 @@ pub static KIND: Kind = Kind::new("sequence", "checks the numbers of numbered fr
          that came after one with a higher number; `unnumbered`: frames without a number; `first` and `last`: the lowest \
          number and the highest.\n\
          \n\
-         count=1M says that the numbers from 0 on and so many were sent, so that those missing at either end are lost, too. With \
+         count=1M says that a million numbers from 0 on were sent, so that those missing at either end are lost, too. With \
          strict=yes the run fails, with status 1, where a frame is lost, repeated, late or without a number.\n\
          \n\
          Numbers may go on past 4,294,967,295, where they begin at 0 again. What comes later than a million numbers behind the \

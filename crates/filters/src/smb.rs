@@ -37,7 +37,7 @@ pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, a
          open, and `smb.share` or `smb.named_pipe`. A file that is written or read is a message in place of the commands that do so: a \
          record with `smb.filename` and `smb.access` (read or write), and then its bytes, not copied, for each direction. `smb | files` writes them; a record without \
          a body makes no file.\n\n\
-         A file ends where it is closed. Bytes that nobody asked for or that were not captured are missing in it. Pieces in another order than \
+         A file ends where it is closed. Bytes that were not asked for or not captured are missing in it. Pieces in another order than \
          that of the file leave such a gap, too, and are counted when they come. Encrypted and compressed messages are not read. \
          At most 1024 files of a connection are open, and 8192 commands wait for a response.",
     )

@@ -20,7 +20,7 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
     .also(&["pairs", "rtt", "latency", "srt"])
     .help(
         "Takes what `http`, `dns` or `tls` gives, and gives one record for each request with its response: the fields of both, \
-         `src_ip` for who asked, `answered`, and `latency_us` from the first byte of the request to the first one of the \
+         `src_ip` for the client, `answered`, and `latency_us` from the first byte of the request to the first one of the \
          response. What both say is as the response says it. A request without a response is given after `timeout`, a \
          response whose request was not seen is given alone. The certificate of a TLS server joins the two hellos: up to TLS \
          1.2 they wait for it, for `timeout` at most. That of a client is left out and counted.\n\n\

@@ -13,7 +13,7 @@ pub static KIND: Kind = Kind::new("tuntap", "makes a device, and receives what t
     .help(
         "The device is up while the request runs, and gone afterwards unless it is persistent; addresses and routes are \
          given to it by the usual means (`ip address add ... dev NAME`). layer=tap carries Ethernet frames, layer=tun \
-         bare IP packets. What is received here nobody else receives. The other way, for what the host is to receive, is \
+         bare IP packets. What is received here no other program receives. The other way, for what the host is to receive, is \
          `send NAME by=tap`. Needs CAP_NET_ADMIN.",
     )
     .params(&[
