@@ -102,7 +102,7 @@ fn options<'a>(arguments: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     pairs.map(|(option, value)| (*option, *value)).chain(glued).collect()
 }
 
-/// Is this word a placeholder: `NAME`, `<name>`, `...`?
+/// Whether this word is a placeholder: `NAME`, `<name>`, `...`.
 fn is_placeholder(word: &str) -> bool {
     !word.contains(char::is_alphanumeric) || word.starts_with('<') || !word.contains(|one: char| one.is_lowercase())
 }

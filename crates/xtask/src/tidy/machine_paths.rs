@@ -36,7 +36,7 @@ fn first_line_of_tests(file: &File) -> usize {
     begin.map_or(usize::MAX, |(number, _)| number)
 }
 
-/// Does an absolute path in this line begin with the folder? `../x/`, `~/x/` and `$y/x/` do not count.
+/// Whether an absolute path in this line begins with the folder. `../x/`, `~/x/` and `$y/x/` do not count.
 fn names(line: &str, folder: &str) -> bool {
     let inside = |one: char| one.is_alphanumeric() || matches!(one, '_' | '.' | '-' | '~' | '}' | '*');
     line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside))

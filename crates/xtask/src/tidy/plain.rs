@@ -1,7 +1,8 @@
 //! Checks that comments and messages can be read once. Counts *hits*: phrases that hide the actor or the noun, dated words
-//! and very long sentences (`plain/patterns.rs`), in comments and in string literals outside tests (`plain/prose.rs`).
+//! and very long sentences (`plain/patterns.rs`), in comments, and outside tests in string literals: help texts and messages
+//! (`plain/prose.rs`). No comment ends as a question.
 //!
-//! Each crate has a limit of hits per 1,000 comment lines. A crate above its limit fails, and all its hits are listed.
+//! Each crate has a limit of hits per 1,000 lines of prose. A crate above its limit fails, and all its hits are listed.
 //! A hit is a hint and not a verdict: `// plain: WHY` directly above a line excepts that line.
 
 mod patterns;
@@ -12,7 +13,7 @@ use crate::workspace::Package;
 use patterns::Patterns;
 use std::collections::BTreeSet;
 
-/// The limit of each crate, in hits per 1,000 comment lines.
+/// The limit of each crate, in hits per 1,000 lines of prose.
 const LIMIT: usize = 15;
 
 /// The most lines of the repository that `// plain: WHY` may except.
@@ -31,7 +32,7 @@ struct Hit {
 
 #[derive(Debug, Default)]
 struct Count {
-    comment_lines: usize,
+    lines: usize,
     hits: Vec<Hit>,
     /// Lines that `// plain: WHY` excepts: path and number of the marker.
     excepted: Vec<(String, usize)>,
@@ -50,9 +51,16 @@ impl Count {
     }
 
     fn add(&mut self, path: &str, text: &str, patterns: &Patterns) {
-        self.comment_lines += text.lines().filter(|line| line.trim_start().starts_with("//")).count();
+        self.lines += text.lines().filter(|line| line.trim_start().starts_with("//")).count();
         let mut hits = Vec::<(usize, String)>::new();
         for passage in prose::passages(path, text) {
+            let end = passage.words.trim_end();
+            if passage.is_comment && end.ends_with('?') {
+                let message = "a comment asks; let it state what is so".to_string();
+                self.findings.push(Finding::new(path, passage.line(end.len() - 1), message));
+            } else if !passage.is_comment {
+                self.lines += passage.count();
+            }
             hits.extend(patterns.find(&passage.words).map(|(at, reason)| (passage.line(at), reason)));
         }
         hits.sort();
@@ -75,9 +83,9 @@ impl Count {
         self.hits.extend(left.map(|(line, reason)| Hit { path: path.into(), line, reason }));
     }
 
-    /// Hits per 1,000 comment lines, rounded down: a small crate may have one hit.
+    /// Hits per 1,000 lines of prose, rounded down: a small crate may have one hit.
     fn rate(&self) -> usize {
-        self.hits.len().saturating_sub(1) * 1000 / self.comment_lines.max(1)
+        self.hits.len().saturating_sub(1) * 1000 / self.lines.max(1)
     }
 }
 
@@ -91,7 +99,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         if rate > LIMIT {
             for hit in &count.hits {
                 let message = format!(
-                    "{}; say it plainly: `{}` has {rate} such hits per 1,000 comment lines, {LIMIT} are the most",
+                    "{}; say it plainly: `{}` has {rate} such hits per 1,000 lines, {LIMIT} are the most",
                     hit.reason, package.name
                 );
                 findings.push(Finding::new(&hit.path, hit.line, message));
@@ -134,13 +142,20 @@ mod tests {
         let text = format!("{BAD}\nx();\n{BAD}\n{}", GOOD.repeat(38));
         let line = |number| {
             format!(
-                "{PATH}:{number}: no actor: \"Whoever\"; say it plainly: `a` has 25 such hits per 1,000 comment lines, 15 are \
+                "{PATH}:{number}: no actor: \"Whoever\"; say it plainly: `a` has 25 such hits per 1,000 lines, 15 are \
                  the most"
             )
         };
         check_text(&text, &[&line(1), &line(4)]);
         check_text(&format!("{text}{}", GOOD.repeat(40)), &[]);
         check_text(&format!("{BAD}{GOOD}"), &[]);
+    }
+
+    #[test]
+    fn comments_state() {
+        let asks = format!("{PATH}:2: a comment asks; let it state what is so");
+        check_text("/// The reader waits,\n/// does it?\nx(\"may it wait so?\");\n", &[&asks]);
+        check_text("// Which one? The second.\n// `a?`\n", &[]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Walk {
     }
 }
 
-/// May the upper crate use the lower one, also through others?
+/// Whether the upper crate may use the lower one, also through others.
 fn is_above(rows: &[Permission], upper: &str, lower: &str) -> bool {
     let mut reached = BTreeSet::from([upper]);
     let mut next = vec![upper];

@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Does this line contain the word, not as a part of a longer one?
+/// Whether this line contains the word, not as a part of a longer one.
 fn holds_word(line: &str, word: &str) -> bool {
     let joins = |one: char| one.is_alphanumeric() || one == '_';
     line.match_indices(word).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! The prose of a Rust file: paragraphs of comments, and string literals of at least four words.
+//! The prose of a Rust file: paragraphs of comments, and string literals of at least four words: help and messages.
 //!
 //! Text in backquotes becomes `X`. Code blocks in comments, and strings of tests, are left out.
 
@@ -7,11 +7,18 @@
 pub(super) struct Passage {
     /// The words, with single spaces where lines were joined.
     pub words: String,
+    /// It is of a comment, and of no literal.
+    pub is_comment: bool,
     /// Where each line begins in `words`, and its number.
     lines: Vec<(usize, usize)>,
 }
 
 impl Passage {
+    /// The number of its lines.
+    pub fn count(&self) -> usize {
+        self.lines.len()
+    }
+
     /// The number of the line that holds this byte of `words`.
     pub fn line(&self, at: usize) -> usize {
         self.lines.iter().rev().find(|(begin, _)| *begin <= at).map_or(0, |(_, number)| *number)
@@ -27,7 +34,7 @@ impl Passage {
 
     /// Replaces text in backquotes, which may run over the end of a line.
     fn without_code(self) -> Passage {
-        let mut plain = Passage::default();
+        let mut plain = Passage { is_comment: self.is_comment, ..Passage::default() };
         let (mut lines, mut code) = (self.lines.into_iter().peekable(), false);
         for (at, one) in self.words.char_indices() {
             while let Some((_, number)) = lines.next_if(|(begin, _)| *begin <= at) {
@@ -50,6 +57,7 @@ impl Passage {
 
 pub(super) fn passages(path: &str, text: &str) -> Vec<Passage> {
     let mut passages = comments(text);
+    passages.iter_mut().for_each(|passage| passage.is_comment = true);
     if !path.contains("/tests") {
         passages.extend(strings(text));
     }
@@ -87,42 +95,53 @@ fn comments(text: &str) -> Vec<Passage> {
     passages
 }
 
-/// String literals that lie on one line and are long enough to be for people, up to the file's tests.
+/// String literals that are long enough to be for people, help texts over several lines too, up to the file's tests. An
+/// empty line within a literal begins a new paragraph.
 fn strings(text: &str) -> Vec<Passage> {
     let mut passages = Vec::new();
-    let mut previous = "";
+    let (mut previous, mut open) = ("", None);
     for (line, number) in text.lines().zip(1..) {
         if previous == "#[cfg(test)]" && line.starts_with("mod ") && line.ends_with('{') {
             break;
         }
         previous = line;
-        if line.trim_start().starts_with("//") {
+        if open.is_none() && line.trim_start().starts_with("//") {
             continue;
         }
-        for literal in literals(line).into_iter().filter(|literal| literal.matches(' ').count() >= 3) {
-            let mut passage = Passage::default();
-            passage.push(number, &without_braces(literal));
-            passages.push(passage);
-        }
+        open = literals(line, number, open.take(), &mut passages);
     }
+    passages.retain(|passage| passage.words.matches(' ').count() >= 3);
     passages
 }
 
-fn literals(line: &str) -> Vec<&str> {
-    let (mut found, mut open, mut escaped) = (Vec::new(), None, false);
+/// The literals of a line; `open` was begun before. Returns the one that goes on behind the line: within help texts, lines
+/// end in `\`, `\n\` or nothing.
+fn literals(line: &str, number: usize, open: Option<Passage>, passages: &mut Vec<Passage>) -> Option<Passage> {
+    let (goes_on, mut open, mut begin, mut escaped) = (open.is_some(), open, 0, false);
     for (at, one) in line.char_indices() {
-        match (open, one) {
+        match (&mut open, one) {
             _ if escaped => escaped = false,
             (Some(_), '\\') => escaped = true,
-            (Some(begin), '"') => {
-                found.push(&line[begin..at]);
-                open = None;
+            (Some(passage), '"') => {
+                passage.push(number, &without_braces(line[begin..at].trim()));
+                passages.extend(open.take());
             }
-            (None, '"') => open = Some(at + 1),
+            (None, '"') => (open, begin) = (Some(Passage::default()), at + 1),
             _ => {}
         }
     }
-    found
+    let mut passage = open?;
+    let (words, joined) = match line[begin..].strip_suffix('\\') {
+        Some(words) => (words.trim(), true),
+        None if goes_on => (line[begin..].trim(), false),
+        None => return None,
+    };
+    passage.push(number, &without_braces(words.strip_suffix("\\n").unwrap_or(words)));
+    // Lines that are not joined are those of a list or of examples, unless they fill the line.
+    if words.ends_with("\\n") || words.is_empty() || !joined && (line.starts_with("  ") || words.len() < 60) {
+        passages.push(std::mem::take(&mut passage));
+    }
+    Some(passage)
 }
 
 /// A format string with `X` for each of its arguments.
@@ -179,5 +198,7 @@ mod tests {
         let comment: (&str, &[usize]) = ("\"g h i j\"", &[2]);
         check("a.rs", text, &[comment, ("a X \\\"c\\\" X f", &[1])]);
         check("crates/a/tests/a.rs", text, &[comment]);
+        let help = "    .help(\n        \"a b c \\\n         d `e` f.\\n\\\n         g h i j\",\n    )\nx = '\"';\ny\n";
+        check("a.rs", help, &[("a b c d X f.", &[2, 3]), ("g h i j", &[4])]);
     }
 }
