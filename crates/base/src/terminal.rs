@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// Would this character move the cursor, reorder its neighbours, or hide?
+/// Whether this character would move the cursor, reorder its neighbours, or hide.
 pub fn is_unfit(character: char) -> bool {
     character.is_control()
         || matches!(character,

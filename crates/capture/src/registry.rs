@@ -214,7 +214,7 @@ impl CaptureRegistry {
         )
     }
 
-    /// Lets a device's rings go once they have no readers; was there one that had to stay?
+    /// Lets a device's rings go once they have no readers. `true`: one had to stay.
     pub fn forget(&self, device: &str) -> bool {
         self.shared.forget(|key| key.device == device)
     }
@@ -594,7 +594,7 @@ impl State {
         }
     }
 
-    /// Looks once at every bell and line that may have news; did any reader or ring go?
+    /// Looks once at every bell and line that may have news. `true`: a reader or ring went.
     fn turn(&mut self, may_say: impl Fn(&OwnedFd) -> bool) -> bool {
         let mut gone = Vec::new();
         let rings = |ring: &Ring| ring.bells.iter().any(|bell| may_say(bell));

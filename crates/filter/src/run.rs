@@ -115,8 +115,8 @@ pub trait Source: Send {
         true
     }
 
-    /// Called after each pull: has it come to the place where the plan is replaced? It says so once, and gives no block
-    /// behind that place before the new plan runs. Only ends of channels answer.
+    /// Called after each pull. `true`: it has come to where the plan is replaced. It says so once, and gives no block
+    /// behind that before the new plan runs. Only ends of channels answer.
     fn at_switch(&mut self) -> bool {
         false
     }

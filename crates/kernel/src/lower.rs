@@ -191,7 +191,7 @@ enum Looks {
 const HEADER_MAX: u64 = 60;
 
 fn looks_near(blocks: &[Block], entry: Entry) -> bool {
-    // By block: does X hold a header length on all paths?
+    // By block: whether X holds a header length on all paths.
     let mut told: Vec<Option<bool>> = vec![None; blocks.len()];
     told[entry.at.index()] = Some(false);
     for (at, block) in blocks.iter().enumerate() {

@@ -90,7 +90,7 @@ impl Connection {
         self.sent.is_none()
     }
 
-    /// Need the peer be told nothing more?
+    /// Whether the peer need be told nothing more.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_unheard() || self.is_reset || self.ended_in_order()
     }

@@ -89,7 +89,7 @@ impl Core {
         Ok((channel, class))
     }
 
-    /// On a shared device: does the daemon hold the port, so that the host cannot take it?
+    /// On a shared device: an error unless the daemon holds the port, so that the host cannot take it.
     pub(crate) fn has_port(&self, owner: &Owner) -> Result<(), NetError> {
         match &self.sharing {
             Some(_) if !owner.has_port => {

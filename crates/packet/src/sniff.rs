@@ -48,7 +48,7 @@ impl FileKind {
         }
     }
 
-    /// One file, compressed, in a format that readers of captures decompress? A ZIP archive has a directory of files.
+    /// Whether it is one file, compressed, in a format that readers of captures decompress. A ZIP archive has a directory of files.
     pub const fn is_compressed(self) -> bool {
         matches!(self, Self::Gzip | Self::Zstd | Self::Xz | Self::Bzip2 | Self::Lz4)
     }

@@ -660,7 +660,7 @@ impl Reader<'_> {
 
 /// Prepares contents and expressions, and marks those that later steps are relative to.
 fn prepare(steps: &mut [Step]) {
-    // Does a later step depend on where this one ends?
+    // Whether a later step depends on where this one ends.
     let mut behind = false;
     for step in steps.iter_mut().rev() {
         let here = step.is_relative() || behind && !step.moves();

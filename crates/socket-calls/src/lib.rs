@@ -74,7 +74,7 @@ pub enum Call {
     Datagrams = 9,
     /// Give the UDP socket of this inode, or a new one, the peer `address`. Its end is replaced.
     Peered = 10,
-    /// Return a TCP socket's state in [`Answer::number`]; `number` 1: is it IPv6 only? The address has its family.
+    /// Return a TCP socket's state in [`Answer::number`]; `number` 1 asks whether it is IPv6 only. The address has its family.
     Info = 11,
     /// Return why a read of this socket gave no bytes: 0 for the end of the stream or an empty datagram, or the errno
     /// of the failure. EAGAIN: the error was already fetched by another call, so read again.

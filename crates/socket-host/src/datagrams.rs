@@ -223,7 +223,7 @@ impl Packets {
         moved
     }
 
-    /// After an empty message: was it the end?
+    /// After an empty message: whether it was the end.
     fn has_closed(&self) -> bool {
         has_hung_up(&self.end) && matches!(rustix::io::ioctl_fionread(&self.end), Ok(0) | Err(_))
     }

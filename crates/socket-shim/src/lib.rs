@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  socket()                      the kernel's, as ever
-//!  connect(fd, 10.0.0.1:80)      does an interface of Streamline route there? Then `fd` becomes one end of a pair of unix
+//!  connect(fd, 10.0.0.1:80)      if an interface of Streamline routes there, `fd` becomes one end of a pair of unix
 //!                                sockets, whose other end the host (crate socket-host) copies to and from a flow
 //!  read, write, poll, epoll ...  the kernel's, on that end
 //! ```

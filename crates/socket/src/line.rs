@@ -175,7 +175,7 @@ impl Daemon {
         if matches!(self, Daemon::Over) { Step::Is(Attended::Over) } else { Step::Look }
     }
 
-    /// Applies the result of a search. `is_open`: does the application still have this channel?
+    /// Applies the result of a search. `is_open`: whether the application still has this channel.
     pub(crate) fn came(&mut self, looked: Looked, is_open: impl Fn(u32) -> bool) -> Attended {
         let Daemon::Away { since, found } = self else { return Attended::Over };
         match looked {

@@ -24,7 +24,7 @@ pub(crate) fn environment(root: &Path) -> Result<Environment, Failure> {
     Ok(vec![("RUSTC_WORKSPACE_WRAPPER", compiler.into()), (DENIED.0, DENIED.1.into())])
 }
 
-/// Are these the arguments of a compiler that cargo calls by another? The first one is the path of `rustc`.
+/// Whether these are the arguments of a compiler that cargo calls by another. The first one is the path of `rustc`.
 pub(crate) fn is_asked(arguments: &[String]) -> bool {
     arguments.first().is_some_and(|first| Path::new(first).file_name() == Some(OsStr::new("rustc")))
 }

@@ -23,7 +23,7 @@ pub(crate) struct Counts {
     skips: Vec<Skip>,
     /// The test whose output is being read.
     section: Option<String>,
-    /// Did the tests pass whose output is being read? A skip in a failed test does not matter.
+    /// Whether the tests passed whose output is being read. A skip in a failed test does not matter.
     passing: bool,
 }
 

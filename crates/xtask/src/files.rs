@@ -30,7 +30,7 @@ impl File {
         Path::new(&self.path).extension().and_then(|extension| extension.to_str())
     }
 
-    /// Is it our source, script or prose, and not data or a licence?
+    /// Whether it is our source, script or prose, and not data or a licence.
     pub fn is_hand_written(&self) -> bool {
         if self.path.starts_with("LICENSE") {
             return false;

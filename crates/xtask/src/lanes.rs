@@ -165,7 +165,7 @@ impl Program {
         command
     }
 
-    /// Is this its name, or that of the program of which it is a part?
+    /// Whether this is its name, or that of the program of which it is a part.
     fn is_called(&self, name: &str) -> bool {
         self.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
@@ -220,7 +220,7 @@ fn built(root: &Path, environment: &Environment) -> Result<Vec<(Program, bool)>,
     Ok(process::messages(&said).filter_map(|message| program(&message)).collect())
 }
 
-/// The test program that one of cargo's messages tells of. Are its tests integration tests?
+/// The test program that one of cargo's messages tells of, and whether its tests are integration tests.
 fn program(message: &Value) -> Option<(Program, bool)> {
     let is_test = message["profile"]["test"].as_bool()?;
     let executable = message["executable"].as_str().filter(|_| is_test)?;

@@ -20,17 +20,17 @@ impl Module {
         self.code.lines().filter(|line| !line.trim().is_empty()).count()
     }
 
-    /// Is the function defined here?
+    /// Whether the function is defined here.
     pub fn has_function(&self, name: &str) -> bool {
         words(&self.code, name).any(|at| self.code[..at].trim_end().ends_with("fn"))
     }
 
-    /// Does the code name the function, apart from its definition?
+    /// Whether the code names the function, apart from its definition.
     pub fn names(&self, function: &str) -> bool {
         words(&self.code, function).any(|at| !self.code[..at].trim_end().ends_with("fn"))
     }
 
-    /// Declares the code this module, by `mod name;` or on a line of a macro's list?
+    /// Whether the code declares this module, by `mod name;` or on a line of a macro's list.
     fn declares(&self, name: &str) -> bool {
         let declaration = format!("mod {name};");
         self.code

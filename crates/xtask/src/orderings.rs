@@ -1,5 +1,5 @@
-//! `cargo xtask model --mutations [FILE]`: does the code need each memory ordering that it uses, and do the models
-//! prove that? Weakens one ordering at a time, in a copy of the workspace, and runs the models until one of them fails.
+//! `cargo xtask model --mutations [FILE]`: checks that the code needs each memory ordering that it uses, and that the
+//! models prove that. Weakens one ordering at a time, in a copy of the workspace, and runs the models until one of them fails.
 //!
 //! It fails if
 //!

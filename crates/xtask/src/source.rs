@@ -127,7 +127,7 @@ fn without_comments_and_literals(text: &str) -> Vec<u8> {
     code
 }
 
-/// Is the byte at `at` in the middle of a name? The `b` before a raw string does not count.
+/// Whether the byte at `at` is in the middle of a name. The `b` before a raw string does not count.
 fn follows_word(text: &[u8], at: usize) -> bool {
     at.checked_sub(1)
         .is_some_and(|before| text[before] == b'_' || (text[before].is_ascii_alphanumeric() && text[before] != b'b'))

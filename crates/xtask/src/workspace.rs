@@ -25,7 +25,7 @@ pub(crate) struct Package {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
     pub to: String,
-    /// Is it only for tests, examples and benches?
+    /// Whether it is only for tests, examples and benches.
     pub for_tests: bool,
 }
 
@@ -44,7 +44,7 @@ impl Target {
         self.kinds.iter().any(|one| one == kind)
     }
 
-    /// Is it part of the product, and not only a test, example, measurement or build script?
+    /// Whether it is part of the product, and not only a test, example, measurement or build script.
     pub fn is_product(&self) -> bool {
         !["test", "example", "bench", "custom-build"].iter().any(|kind| self.is(kind))
     }

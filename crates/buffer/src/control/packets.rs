@@ -67,7 +67,7 @@ pub fn is_short(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS].contains(&errno))
 }
 
-/// Socket option: may peers send files to this socket (Linux 6.16)? Sockets accepted from a listener inherit it.
+/// Socket option: peers may send files to this socket (Linux 6.16). Sockets accepted from a listener inherit it.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// Makes the kernel refuse (EPERM) files that clients send to this socket and to sockets accepted from it. A received

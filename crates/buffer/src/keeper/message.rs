@@ -28,11 +28,11 @@ pub struct WantedWriter {
 pub struct WantedReader {
     /// Its contract.
     pub contract: OnFull,
-    /// Begin at the oldest block in the ring?
+    /// Whether to begin at the oldest block in the ring.
     pub oldest: bool,
     /// Accept only a generation after this one; 0 = any.
     pub after: u32,
-    /// Wait for a writer, however long that takes? Otherwise the keeper refuses at once.
+    /// Whether to wait for a writer, however long that takes. Otherwise the keeper refuses at once.
     pub wait: bool,
     /// The content that the ring must have; `None`: any.
     pub content: Option<Content>,

@@ -141,7 +141,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         Ok(Receiver { head: 0, limit: 0, capacity, slip, sender, progress, entries: PhantomData })
     }
 
-    /// Would [`pop`](Pop::pop) find an entry, or the end?
+    /// Whether [`pop`](Pop::pop) would find an entry, or the end.
     pub fn is_ready(&mut self) -> bool {
         self.ready(1) != Ok(0)
     }

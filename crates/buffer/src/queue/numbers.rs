@@ -67,7 +67,7 @@ impl Pops {
         }
     }
 
-    /// Would a pop find a number, or the end?
+    /// Whether a pop would find a number, or the end.
     pub(super) fn is_ready(&mut self) -> bool {
         match self {
             Pops::Indexed(receiver) => receiver.is_ready(),

@@ -41,7 +41,7 @@ impl<M> Vacancy<M> {
         self.receiver.words()[GONE].load(Ordering::Relaxed) != 0
     }
 
-    /// Is a position at or after the sender's own known to be free?
+    /// Whether a position at or after the sender's own is known to be free.
     #[inline]
     pub(super) fn is_free(&self, position: u64) -> bool {
         position < self.limit

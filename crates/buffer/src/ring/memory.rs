@@ -48,7 +48,7 @@ impl Geometry {
         Geometry { kind, payload_bytes, slots }
     }
 
-    /// Could [`new`](Geometry::new) have given this? A geometry from another process may be anything.
+    /// Whether [`new`](Geometry::new) could have given this. A geometry from another process may be anything.
     pub fn is_sound(&self) -> bool {
         *self == Geometry::new(self.kind, self.payload_bytes, self.slots.max(1))
             && (self.slots > 0 || matches!(self.kind, RingKind::C | RingKind::V))

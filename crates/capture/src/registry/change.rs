@@ -243,7 +243,7 @@ impl Change<'_> {
         }
     }
 
-    /// Takes from now on only what the ring's readers want; did it take more before?
+    /// Takes from now on only what the ring's readers want. `true`: it took more before.
     pub(super) fn forget(&self) -> bool {
         let kept = self.ring(|ring| ring.standing.take()).ok().flatten().is_some();
         if kept {

@@ -20,7 +20,7 @@ struct Case {
 }
 
 impl Case {
-    /// Reads every peer the whole file? `capinfos` does not know some link types.
+    /// Whether every peer reads the whole file. `capinfos` does not know some link types.
     fn is_sound(&self) -> bool {
         let Some(packets) = self.expected["packets"].as_object() else { return true };
         let counts: BTreeSet<String> = packets
@@ -177,7 +177,7 @@ fn streams_have_the_same_bytes() {
     });
 }
 
-/// Is this nothing, in Python's sense?
+/// Whether this is nothing, in Python's sense.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.is_empty(),

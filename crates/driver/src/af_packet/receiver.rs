@@ -264,7 +264,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// After an error report, or while the device is down: is it up, down or removed?
+    /// Finds out, after an error report or while the device is down, whether it is up, down or removed.
     fn look_at_device(&mut self) -> io::Result<()> {
         // Clears the report; the calls below find out what happened.
         sys::take_error(self.socket.as_fd())?;

@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Receiver {
     receive: Ring<Descriptor>,
     fill: Ring<u64>,
-    /// For each chunk: was it kept?
+    /// For each chunk: whether it was kept.
     kept: Vec<bool>,
     lookout: Lookout,
     events: OwnedFd,

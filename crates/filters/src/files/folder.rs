@@ -117,7 +117,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Could the index not be created? That was reported already.
+    /// Whether the index could not be created. That was reported already.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.index, Index::Failed)
     }

@@ -1,4 +1,4 @@
-//! The test of `host` and `net`: is an address of a packet in a set?
+//! The test of `host` and `net`: whether an address of a packet is in a set.
 
 use crate::parts::networks::Networks;
 use crate::parts::select::{FrameTest, StreamTest, View};

@@ -3,7 +3,7 @@
 //! Frames are read where they lie. Blocks of streams (`bytes`, `message`) are not read: the stream table has the facts
 //! of each stream. Their class does not change, because filters further down find the session by it.
 //!
-//! - Per instance: does it get frames or streams?
+//! - Per instance: whether it gets frames or streams.
 //! - Per change of view, hardly ever within a batch: look up the link type.
 //! - Per block: one call of the test. Most tests begin with `View::packet`.
 

@@ -263,7 +263,7 @@ fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Does the pattern with `*` and `?` match the whole name? Tries again only from the last `*`, so the time is at most
+/// Whether the pattern with `*` and `?` matches the whole name. Tries again only from the last `*`, so the time is at most
 /// the product of both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);

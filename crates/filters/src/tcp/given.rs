@@ -31,7 +31,7 @@ impl Given {
         self.limit > 0
     }
 
-    /// Remembers a piece; returns the bytes it displaced. `is_done_with`: is a lane dispensable up to a position?
+    /// Remembers a piece; returns the bytes it displaced. `is_done_with`: whether a lane is dispensable up to a position.
     pub fn remember(
         &mut self,
         lane: Lane,

@@ -32,7 +32,7 @@ impl Connection {
         None
     }
 
-    /// Would the other side take a reset of this side (RFC 5961, 3.2)? `end`: one past each side's last byte seen.
+    /// Whether the other side would take a reset of this side (RFC 5961, 3.2). `end`: one past each side's last byte seen.
     pub fn takes_reset(&self, side: usize, segment: &Segment, end: [u64; 2]) -> bool {
         let (own, other) = (&self.directions[side], &self.directions[1 - side]);
         if own.start == Start::Unknown {

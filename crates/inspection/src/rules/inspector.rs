@@ -806,7 +806,7 @@ struct Way3 {
     in_stream: bool,
 }
 
-/// Had both sides sent packets before this one? For TCP: was the handshake complete?
+/// Whether both sides had sent packets before this one; for TCP: whether the handshake was complete.
 fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> bool {
     let Some(flags) = parsed.tcp_flags() else {
         return connection.heard[1 - side];

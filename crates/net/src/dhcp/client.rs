@@ -38,7 +38,7 @@ enum State {
     /// With the number of probes sent.
     Checking(Lease, u32),
     Bound,
-    /// The device was down, or is another one: is the lease still valid (RFC 2131, section 4.4.2)?
+    /// The device was down, or is another one: asks whether the lease is still valid (RFC 2131, section 4.4.2).
     Verifying,
     Renewing,
     Rebinding,

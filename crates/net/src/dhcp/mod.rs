@@ -134,7 +134,7 @@ impl Core {
         Some(End::DhcpHeard)
     }
 
-    /// Handles an ARP packet of another host: has that host the address that the client is checking?
+    /// Handles an ARP packet of another host, which may have the address that the client is checking.
     pub(crate) fn hear_dhcp_conflict(&mut self, packet: &arp::Packet<'_>, now: u64) {
         let ((mac, sender), (_, target)) = (packet.sender(), packet.target());
         if mac == self.mac {

@@ -1,4 +1,4 @@
-//! Is it DNS?
+//! The probe of DNS.
 
 use super::{Fault, HEADER_BYTES, Message};
 use crate::app::App;

@@ -58,7 +58,7 @@ struct Obstacle {
 }
 
 impl Wanted {
-    /// Would a write return without waiting? It has room, or it fails at once.
+    /// Whether a write would return without waiting: it has room, or it fails at once.
     pub fn is_there(&self, sink: &impl Locked) -> bool {
         sink.with(|writer, is_kept| self.obstacle(writer, is_kept)).is_none()
     }

@@ -523,8 +523,8 @@ fn who_leaves_in_order_waits_until_what_it_forwarded_was_read() {
     closing.join().unwrap();
 }
 
-/// Every policy with every user: may the user map a ring, hold it, and get the bytes of its blocks through another ring
-/// that it may read?
+/// Every policy with every user: whether the user may map a ring, hold it, and get the bytes of its blocks through another
+/// ring that it may read.
 #[test]
 fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
     use buffer::keeper::policy::Reach;
