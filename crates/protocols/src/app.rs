@@ -30,12 +30,8 @@ macro_rules! apps {
             Smb,
             /// HTTP/2.
             Http2,
-            /// PostgreSQL.
-            Pgsql,
             /// QUIC.
             Quic,
-            /// LDAP.
-            Ldap,
             /// WebSocket.
             WebSocket,
             /// HTTP of any version: used in rules, never assigned to a flow.
@@ -65,9 +61,7 @@ macro_rules! apps {
                     App::Ntp => "ntp",
                     App::Smb => "smb",
                     App::Http2 => "http2",
-                    App::Pgsql => "pgsql",
                     App::Quic => "quic",
-                    App::Ldap => "ldap",
                     App::WebSocket => "websocket",
                     App::Doh2 => "doh2",
                     App::Dcerpc => "dcerpc",
