@@ -29,6 +29,7 @@ macro_rules! talks {
             krb5 Krb5
             mqtt Mqtt
             pop3 Pop3
+            rdp Rdp
             rfb Rfb
             sip Sip
             snmp Snmp
