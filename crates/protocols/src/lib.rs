@@ -28,6 +28,7 @@ macro_rules! talks {
             imap Imap
             krb5 Krb5
             mqtt Mqtt
+            mysql Mysql
             pop3 Pop3
             rdp Rdp
             rfb Rfb
