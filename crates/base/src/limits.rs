@@ -328,9 +328,6 @@ pub const SIP_HEAD_BYTES: usize = 64 << 10;
 /// Options of one DHCP message that its record lists: routers, name servers, and those that the client asks for.
 pub const DHCP_LISTED: usize = 64;
 
-/// Bytes that one `http2` keeps of frames and header fields whose rest has not come, over all connections.
-pub const HTTP2_BUFFERED_BYTES: usize = 64 << 20;
-
 /// Bytes of the header fields of one HTTP/2 message before decoding, with continuations.
 pub const HTTP2_HEAD_BYTES: usize = 128 << 10;
 

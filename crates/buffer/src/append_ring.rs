@@ -87,7 +87,6 @@ pub struct AppendRing {
     spare: UnsafeCell<Vec<Region>>,
     /// An `append` is filling the free part of the last region.
     busy: Cell<bool>,
-    made: Cell<u64>,
 }
 
 // SAFETY: nothing in it refers to a thread; it is not `Sync`, so only one thread at a time uses its cells.
@@ -106,13 +105,7 @@ impl AppendRing {
             regions: UnsafeCell::new(VecDeque::new()),
             spare: UnsafeCell::new(Vec::new()),
             busy: Cell::new(false),
-            made: Cell::new(0),
         }
-    }
-
-    /// Bytes appended since the ring was made.
-    pub fn appended_bytes(&self) -> u64 {
-        self.made.get()
     }
 
     /// Bytes of memory in use, spare regions included.
@@ -143,7 +136,6 @@ impl AppendRing {
         if let Some(last) = regions.back_mut() {
             last.used += used;
         }
-        self.made.set(self.made.get() + used as u64);
         (start, used, result)
     }
 
@@ -224,7 +216,6 @@ impl AppendRing {
         region.start += region.used as u64;
         // SAFETY: all of it is initialised and was published; it is exclusively borrowed.
         let bytes = unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr(), region.used) };
-        self.made.set(self.made.get() + bytes.len() as u64);
         Some((region.start, bytes))
     }
 
@@ -239,7 +230,6 @@ impl AppendRing {
             return false;
         }
         region.used += more as usize;
-        self.made.set(self.made.get() + u64::from(more));
         true
     }
 

@@ -133,16 +133,6 @@ impl<'a> Batch<'a> {
         self.keep(live);
     }
 
-    /// Calls `change` for each live block; it may rewrite the descriptor (crop it, set its class).
-    #[inline]
-    pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Descriptor)) {
-        let live = self.live;
-        let blocks = self.blocks_mut();
-        for place in places(live) {
-            change(&mut blocks[place]);
-        }
-    }
-
     /// Keeps the live blocks for which `wanted` holds; it may also set the class. The filter rejects the rest, which is
     /// no loss, and the engine counts them as rejected.
     #[inline]
@@ -246,7 +236,8 @@ mod tests {
         assert_eq!(batch.bytes(), 25);
         batch.keep(0b1000);
         assert_eq!((batch.live(), batch.bytes()), (0b1000, 3));
-        batch.for_each_mut(|block| *block = block.crop_front(2));
+        let block = batch.block_mut(3);
+        *block = block.crop_front(2);
         assert_eq!(batch.bytes(), 1);
     }
 
@@ -286,7 +277,7 @@ mod tests {
         assert_eq!((batch.narrowed(u64::MAX).bytes(), batch.narrowed(0b1010).bytes()), (6, 4));
         let mut spare = [Descriptor::default(); BATCH_BLOCKS];
         let mut copy = batch.copied_to(&mut spare);
-        copy.for_each_mut(|block| block.len = 9);
+        (0..4).for_each(|place| copy.block_mut(place).len = 9);
         assert_eq!((copy.bytes(), copy.blocks().len(), batch.bytes()), (36, 4, 6));
     }
 }

@@ -103,12 +103,6 @@ impl LinkType {
         Some(NAMES[row].1)
     }
 
-    /// The link type with this libpcap name, in upper or lower case.
-    pub fn from_name(name: &str) -> Option<Self> {
-        let row = NAMES.iter().find(|row| row.1.eq_ignore_ascii_case(name))?;
-        Some(Self(row.0))
-    }
-
     /// The DLT number of libpcap on Linux.
     pub const fn dlt(self) -> u16 {
         match self.canonical().0 {
@@ -321,7 +315,6 @@ mod tests {
         let check = |number: u16, name: &str, dlt: u16| {
             assert_eq!(LinkType(number).to_string(), name);
             assert_eq!(LinkType(number).dlt(), dlt);
-            assert_eq!(LinkType::from_name(&name.to_lowercase()).map(LinkType::dlt), Some(dlt));
         };
         check(0, "NULL", 0);
         check(1, "EN10MB", 1);
@@ -334,7 +327,6 @@ mod tests {
         check(228, "IPV4", 228);
         check(276, "LINUX_SLL2", 276);
         assert_eq!(LinkType(999).to_string(), "LINKTYPE_999");
-        assert_eq!(LinkType::from_name("nonsense"), None);
     }
 
     #[test]

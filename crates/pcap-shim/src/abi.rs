@@ -108,8 +108,6 @@ pub mod status {
     pub const NOT_PERMITTED: c_int = -8;
     /// The device is down.
     pub const NOT_UP: c_int = -9;
-    /// Promiscuous mode is not permitted.
-    pub const PROMISCUOUS_NOT_PERMITTED: c_int = -11;
     /// This precision is not supported.
     pub const PRECISION_NOT_SUPPORTED: c_int = -12;
     /// This type of timestamps is not supported; the handle works without it.

@@ -12,7 +12,6 @@ use super::outstanding::Outstanding;
 use super::reader::{Block, PipeReader, overtaken};
 use super::writer::PipeWriter;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 
 impl PipeReader {
     /// Gives the last peeked block (or its [first](Block::first) bytes) to another ring, as if it were read and written
@@ -48,32 +47,6 @@ impl PipeReader {
         // If it was overwritten after it was given, its readers there find out.
         self.go_past(block);
         Ok(block.len())
-    }
-
-    /// Writes the last peeked block to a socket, a pipe or a file, and takes the bytes that were written; returns their
-    /// number. If this reader holds the ring, the kernel copies from it. Otherwise the bytes are copied and verified
-    /// first, because sent bytes cannot be taken back. Pages are never given away, because the ring's writer would
-    /// change them.
-    pub fn forward_to_fd(&mut self, block: &Block, to: impl AsFd) -> io::Result<usize> {
-        self.check(block)?;
-        let holds = self.source.reader_ref().contract().holds() && !block.seen.elsewhere;
-        let bytes = self.look_at(block)?;
-        let written = if holds {
-            // SAFETY: all `len` bytes are mapped in a row for as long as `self` lives. The kernel only reads them, and
-            // does not mind if they change.
-            let written = unsafe { libc::write(to.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-            usize::try_from(written).map_err(|_| io::Error::last_os_error())?
-        } else {
-            let copy = bytes.copy_to_vec();
-            if !self.is_intact(block) {
-                self.go_past(block);
-                self.settle();
-                return Err(overtaken());
-            }
-            rustix::io::write(to, &copy)?
-        };
-        self.release(&block.first(written))?;
-        Ok(written)
     }
 
     fn origin_of(&mut self, block: &Block) -> io::Result<Origin> {

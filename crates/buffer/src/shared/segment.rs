@@ -5,7 +5,7 @@
 //! cannot write. A segment from another process is checked before it is mapped: seals, size, access.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -313,13 +313,6 @@ impl Mapping {
     /// Whether the map is writable.
     pub fn is_writable(&self) -> bool {
         self.writable
-    }
-
-    /// Makes this map read-only. That is final only if the segment is sealed.
-    pub fn make_read_only(&self) -> io::Result<()> {
-        // SAFETY: the range is ours; taking rights away can only make later writes fail.
-        unsafe { rustix::mm::mprotect(self.first.as_ptr().cast(), self.bytes, MprotectFlags::READ)? };
-        Ok(())
     }
 }
 

@@ -616,30 +616,6 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
 }
 
 #[test]
-fn a_ring_goes_to_a_socket_block_by_block() {
-    for kind in RingKind::ALL {
-        for contract in [OnFull::Wait, OnFull::Overwrite] {
-            let (local, mut writer, first) = pair(kind);
-            let mut reader = local.reader(contract, None, From::Next).unwrap();
-            reader.set_non_blocking(true);
-            assert!(reader.peek().is_err());
-            drop(first);
-            let (to, mut from) = std::os::unix::net::UnixStream::pair().unwrap();
-            let mut got = Vec::new();
-            for n in 0..100 {
-                writer.write_all(&block(n)).unwrap();
-                let seen = reader.peek().unwrap().unwrap();
-                assert_eq!(reader.forward_to_fd(&seen, &to).unwrap(), block(n).len(), "{kind:?} {contract:?}");
-                let mut part = vec![0; block(n).len()];
-                from.read_exact(&mut part).unwrap();
-                got.extend(part);
-            }
-            assert!(got == (0..100).flat_map(block).collect::<Vec<u8>>(), "{kind:?} {contract:?}");
-        }
-    }
-}
-
-#[test]
 fn a_removed_ring_is_read_to_its_end_and_written_no_more() {
     for kind in RingKind::ALL {
         for keep_open in [false, true] {
