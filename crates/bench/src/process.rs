@@ -3,7 +3,9 @@
 //! Processor time is the kernel's sum for children that were waited for (`getrusage`), so it includes processes that a
 //! program starts itself. Take one measurement at a time: the sum does not tell children apart.
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
@@ -253,6 +255,24 @@ pub fn memory_of(pid: u32) -> Option<Memory> {
         Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
     };
     Some(Memory { own: bytes("RssAnon:")? + bytes("RssShmem:")?, mapped_files: bytes("RssFile:")? })
+}
+
+/// The first two processors that this program may use.
+pub fn two_processors() -> Result<[usize; 2], String> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|error| format!("sched_getaffinity: {error}"))?;
+    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor) == Ok(true));
+    match (found.next(), found.next()) {
+        (Some(first), Some(second)) => Ok([first, second]),
+        _ => Err("two processors are needed".to_owned()),
+    }
+}
+
+/// Makes this thread run on one processor.
+pub fn pin(processor: usize) -> Result<(), String> {
+    let mut only = CpuSet::new();
+    only.set(processor)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &only))
+        .map_err(|error| format!("sched_setaffinity: {error}"))
 }
 
 #[cfg(test)]

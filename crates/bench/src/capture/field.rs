@@ -405,9 +405,7 @@ fn udp(frame_bytes: usize, port: u16) -> Vec<u8> {
 /// Sends `count` frames, pinned to the first processor; `write` writes the frame with the given number.
 pub(crate) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64, &mut Vec<u8>)) -> Result<(), String> {
     let told = |error: driver::Error| error.to_string();
-    let mut cpus = nix::sched::CpuSet::new();
-    cpus.set(0).map_err(|error| error.to_string())?;
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).map_err(|error| error.to_string())?;
+    crate::process::pin(0)?;
     let namespace = Namespace::current().map_err(|error| error.to_string())?;
     let mut sender = Sender::open(&namespace, device, SenderOptions::default()).map_err(told)?;
     let mut frames: [Vec<u8>; 64] = std::array::from_fn(|_| Vec::new());

@@ -3,8 +3,7 @@
 //! A part fails by an error, a panic or its death. Then, or when the run takes too long, the other parts are killed.
 //! The parent keeps alive what a part owns until every process has ended, since dropping a writer ends its ring.
 
-use crate::process::Cost;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crate::process::{Cost, pin, two_processors};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -67,7 +66,7 @@ impl Ran {
 
 /// Runs each part once, in a process of its own.
 pub fn run(parts: &mut [Part<'_>]) -> Result<Ran, String> {
-    let processors = processors()?;
+    let processors = two_processors()?;
     let (go, mut start) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
     let mut children = Children(Vec::new());
     for part in parts {
@@ -155,23 +154,6 @@ fn receive<const BYTES: usize>(from: &mut PipeReader, limit: Duration) -> Result
 fn now_ns(clock: ClockId) -> Result<u64, String> {
     let now = clock_gettime(clock).map_err(|error| format!("clock_gettime: {error}"))?;
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
-}
-
-/// The first two processors that this program may use.
-fn processors() -> Result<[usize; 2], String> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|error| format!("sched_getaffinity: {error}"))?;
-    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor) == Ok(true));
-    match (found.next(), found.next()) {
-        (Some(first), Some(second)) => Ok([first, second]),
-        _ => Err("two processors are needed".to_owned()),
-    }
-}
-
-fn pin(processor: usize) -> Result<(), String> {
-    let mut only = CpuSet::new();
-    only.set(processor)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &only))
-        .map_err(|error| format!("sched_setaffinity: {error}"))
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! One run: numbered entries from a thread on one processor to a thread on another, timed and checked.
 
 use super::contenders::Queue;
-use crate::process::{Cost, Stopwatch};
+use crate::process::{Cost, Stopwatch, pin, two_processors};
 use base::id::{Class, RingId};
 use buffer::Descriptor;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use std::hint::{black_box, spin_loop};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -179,23 +177,6 @@ fn two_threads(
         receiver.join().map_err(ended)?
     })?;
     watch.stop()
-}
-
-/// The first two processors that this program may use.
-fn two_processors() -> Result<[usize; 2], String> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|error| format!("sched_getaffinity: {error}"))?;
-    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor) == Ok(true));
-    match (found.next(), found.next()) {
-        (Some(first), Some(second)) => Ok([first, second]),
-        _ => Err("two processors are needed".to_owned()),
-    }
-}
-
-fn pin(processor: usize) -> Result<(), String> {
-    let mut only = CpuSet::new();
-    only.set(processor)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &only))
-        .map_err(|error| format!("sched_setaffinity: {error}"))
 }
 
 #[inline]
