@@ -141,9 +141,31 @@ pub(super) struct Alert<'a> {
 }
 
 pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
-    let Alert { rule, found, .. } = alert;
     row.begin();
     row.time("timestamp", alert.time);
+    set_flow(row, alert);
+    if let Some(tunnels) = alert.tunnels {
+        set_tunnel(row, tunnels, alert.flow);
+    }
+    if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
+        row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
+    }
+    set_rule(row, alert);
+    if let Some(connection) = alert.connection {
+        set_connection(row, connection, alert.found.to_server);
+    }
+    set_packet(row, alert);
+    objects::object(row, "verdict", &objects::VERDICT, |it| set_verdict(it, alert));
+    if let Some(one) = alert.transaction {
+        objects::put(row, one, alert.connection.is_some_and(|connection| connection.has_gaps));
+    }
+    if let Some(seen) = alert.seen {
+        set_bytes(row, seen, alert.found.stream);
+    }
+}
+
+/// The flow, its tags and its addresses.
+fn set_flow(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(connection) = alert.connection {
         let number = flow_number(&connection.flow, connection.state.start, alert.vlans, alert.tunnels);
         row.number("flow_id", number);
@@ -153,28 +175,26 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(vlans) = [alert.vlans].into_iter().chain(outer).find(|vlans| vlans.count() > 0) {
         set_vlans(row, vlans);
     }
-    if let Some(flow) = alert.flow {
-        let ports = packet::flow::has_ports(flow.protocol);
-        row.address("src_ip", flow.source);
-        if ports {
-            row.number("src_port", u64::from(flow.source_port));
-        }
-        row.address("dest_ip", flow.target);
-        if ports {
-            row.number("dest_port", u64::from(flow.target_port));
-        }
-        match carried_name(flow.protocol) {
-            Some(name) => _ = row.text("proto", name),
-            None => set_protocol(row, flow.protocol),
-        }
-        row.number("ip_v", if flow.source.is_ipv4() { 4 } else { 6 });
+    let Some(flow) = alert.flow else { return };
+    let ports = packet::flow::has_ports(flow.protocol);
+    row.address("src_ip", flow.source);
+    if ports {
+        row.number("src_port", u64::from(flow.source_port));
     }
-    if let Some(tunnels) = alert.tunnels {
-        set_tunnel(row, tunnels, alert.flow);
+    row.address("dest_ip", flow.target);
+    if ports {
+        row.number("dest_port", u64::from(flow.target_port));
     }
-    if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
-        row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
+    match carried_name(flow.protocol) {
+        Some(name) => _ = row.text("proto", name),
+        None => set_protocol(row, flow.protocol),
     }
+    row.number("ip_v", if flow.source.is_ipv4() { 4 } else { 6 });
+}
+
+/// The rule, and what it says of the flow.
+fn set_rule(row: &mut RowWriter, alert: &Alert<'_>) {
+    let Alert { rule, found, .. } = alert;
     let action = if found.action.blocks() && alert.is_inline { "blocked" } else { "allowed" };
     row.text("alert.action", action);
     row.number("alert.gid", rule.gid.into()).number("alert.signature_id", rule.sid.into());
@@ -191,21 +211,26 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(id) = found.transaction {
         row.number("tx_id", id);
     }
-    if let Some(connection) = alert.connection {
-        let state = &connection.state;
-        if state.app != App::Unknown {
-            row.text("app_proto", state.app.name());
-        }
-        row.text("direction", if found.to_server { "to_server" } else { "to_client" });
-        row.number("flow.pkts_toserver", state.packets[0]).number("flow.pkts_toclient", state.packets[1]);
-        row.number("flow.bytes_toserver", state.bytes[0]).number("flow.bytes_toclient", state.bytes[1]);
-        row.time("flow.start", state.start);
-        let flow = &connection.flow;
-        row.address("flow.src_ip", flow.source).address("flow.dest_ip", flow.target);
-        if packet::flow::has_ports(flow.protocol) {
-            row.number("flow.src_port", flow.source_port.into()).number("flow.dest_port", flow.target_port.into());
-        }
+}
+
+fn set_connection(row: &mut RowWriter, connection: &Connection, to_server: bool) {
+    let state = &connection.state;
+    if state.app != App::Unknown {
+        row.text("app_proto", state.app.name());
     }
+    row.text("direction", if to_server { "to_server" } else { "to_client" });
+    row.number("flow.pkts_toserver", state.packets[0]).number("flow.pkts_toclient", state.packets[1]);
+    row.number("flow.bytes_toserver", state.bytes[0]).number("flow.bytes_toclient", state.bytes[1]);
+    row.time("flow.start", state.start);
+    let flow = &connection.flow;
+    row.address("flow.src_ip", flow.source).address("flow.dest_ip", flow.target);
+    if packet::flow::has_ports(flow.protocol) {
+        row.number("flow.src_port", flow.source_port.into()).number("flow.dest_port", flow.target_port.into());
+    }
+}
+
+/// Where the packet comes from, and what its headers say.
+fn set_packet(row: &mut RowWriter, alert: &Alert<'_>) {
     let layer = alert.tunnels.and_then(|tunnels| tunnels.layers().filter(|layer| layer.addresses.is_some()).last());
     let source = match (alert.parsed, layer) {
         (None, _) => "stream (flow timeout)",
@@ -228,19 +253,17 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(packet) = alert.packet {
         objects::sctp(row, packet);
     }
-    objects::object(row, "verdict", &objects::VERDICT, |it| set_verdict(it, alert));
-    if let Some(one) = alert.transaction {
-        objects::put(row, one, alert.connection.is_some_and(|connection| connection.has_gaps));
-    }
-    if let Some(Seen { frame, payload }) = alert.seen {
-        let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-        let printable = |byte: &u8| if matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t') { *byte } else { b'.' };
-        row.text("payload", base64(payload));
-        row.text("payload_printable", payload.iter().map(printable).collect::<Vec<u8>>());
-        row.number("stream", u64::from(found.stream || frame.is_empty()));
-        if !frame.is_empty() {
-            row.text("packet", base64(frame));
-        }
+}
+
+/// The bytes, for people. `is_stream`: the rule matched a stream.
+fn set_bytes(row: &mut RowWriter, Seen { frame, payload }: Seen<'_>, is_stream: bool) {
+    let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+    let printable = |byte: &u8| if matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t') { *byte } else { b'.' };
+    row.text("payload", base64(payload));
+    row.text("payload_printable", payload.iter().map(printable).collect::<Vec<u8>>());
+    row.number("stream", u64::from(is_stream || frame.is_empty()));
+    if !frame.is_empty() {
+        row.text("packet", base64(frame));
     }
 }
 
