@@ -1,6 +1,7 @@
 //! Intrusion detection with rules in Suricata's language: reads frames, writes a record per alert.
 //!
 //! - `inspector` — inspects a frame and returns the verdict. Start reading there.
+//! - `evaluation` — the rules of a packet and of the news of its flow, and the records of those that match.
 //! - `frame` — a parsed frame; `decode`, `tcp_events` — anomalies of headers and segments; `connection` — the state of
 //!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
@@ -16,6 +17,7 @@ mod connection;
 mod dcerpc;
 mod decode;
 mod dns;
+mod evaluation;
 mod exchanges;
 mod frame;
 mod ftp;

@@ -7,14 +7,14 @@ use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
 use super::midstream::Midstream;
-use super::row::{self, Alert, SCHEMA, Seen};
+use super::row::SCHEMA;
 use super::transfers::Transfers;
 use filters::decap::{self, Decap, Fate};
 
 use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
 use filters::parts::flow_table::{FlowTable, Slot, Way};
-use filters::parts::origin::{Origin, Origins, facts_of};
+use filters::parts::origin::{Origin, Origins};
 use filters::tcp::assembler::Assembler;
 use filters::tcp::segment::Segment;
 use filters::tcp::settings::{Checksums, Settings, Urgent};
@@ -23,7 +23,7 @@ use packet::encapsulation::Vlans;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
 use rules::engine::Verdict;
-use rules::{Engine, Packet, RuleSet};
+use rules::{Engine, RuleSet};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -66,16 +66,16 @@ pub(crate) struct Inspector {
     /// What becomes of connections joined midway.
     pub midstream: Midstream,
     /// The caller blocks frames by the verdict.
-    is_inline: bool,
+    pub(super) is_inline: bool,
     /// Alerts include payloads and packets.
-    shows_bytes: bool,
+    pub(super) shows_bytes: bool,
     /// The flow of the newest frame.
     last: Option<Slot>,
-    engine: Engine,
+    pub(super) engine: Engine,
     assembler: Assembler,
     origins: Origins,
     /// Stopped flows have their own list: other flows are evicted first, or a flood would release them.
-    flows: FlowTable<Box<Connection>, 3>,
+    pub(super) flows: FlowTable<Box<Connection>, 3>,
     /// Of TCP flows in tunnels with data: flow and scope as they were outside, and the scope.
     tunnelled: HashMap<(Flow, u64), u64>,
     /// By stream number: the flow.
@@ -90,14 +90,14 @@ pub(crate) struct Inspector {
     blocks: Vec<Descriptor>,
     touched: Vec<Slot>,
     /// Events of the current segment.
-    odd: Events,
+    pub(super) odd: Events,
     /// Set while the next frame is known to be a fragment: its event, if any.
     of_fragment: Option<Option<FragmentEvent>>,
     /// Set while the next frame is known to hold tunnels that are not opened.
     too_deep: bool,
     /// Memory of all flows, in bytes.
     kept_bytes: usize,
-    row: RowWriter,
+    pub(super) row: RowWriter,
 }
 
 impl Inspector {
@@ -570,166 +570,6 @@ impl Inspector {
         self.touched = touched;
     }
 
-    /// Inspects a packet and the news of its flow, and writes alert records.
-    fn evaluate(
-        &mut self,
-        slot: Option<Slot>,
-        packet: Option<(&Parsed, Way3)>,
-        frame: &Descriptor,
-        vlans: Vlans,
-        cx: &mut Context<'_>,
-    ) -> Verdict {
-        let Inspector { engine, flows, row, is_inline, shows_bytes, odd, .. } = self;
-        engine.begin();
-        let rings = &*cx.rings;
-        let mut connection = slot.and_then(|slot| flows.get_mut(slot));
-        let gap = connection.as_mut().is_some_and(|connection| std::mem::take(&mut connection.gap));
-        if gap {
-            odd.add("reassembly_seq_gap");
-        }
-        if let Some((parsed, _)) = packet {
-            odd.0.extend_from_slice(&parsed.events);
-        }
-        let odd = &*odd;
-        let own = packet.map(|(parsed, way)| Packet {
-            events: &odd.0,
-            to_server: way.to_server,
-            established: way.established,
-            in_stream: way.in_stream,
-            ..parsed.packet(rings.bytes(frame), frame.time)
-        });
-        if let Some(packet) = &own {
-            match connection.as_deref_mut() {
-                Some(connection) => {
-                    let Connection { state, sides, .. } = &mut **connection;
-                    let side = &mut sides[usize::from(!packet.to_server)];
-                    let piece = side.is_fresh().then(|| side.piece());
-                    let packet = Packet { established: packet.established || piece.is_some(), ..*packet };
-                    engine.packet(&packet, Some(state), piece);
-                }
-                None => engine.packet(packet, None, None),
-            }
-        }
-        let client = connection.as_ref().map(|connection| connection.flow);
-        // News without a packet of its own gets an empty packet.
-        let bare = |to_server: bool| match own {
-            Some(packet) if packet.to_server == to_server => packet,
-            _ => Packet {
-                flow: client.map(|flow| if to_server { flow } else { flow.reversed() }),
-                version: own
-                    .map_or(client.map_or(0, |flow| if flow.source.is_ipv4() { 4 } else { 6 }), |it| it.version),
-                time: frame.time,
-                link: &[],
-                network: &[],
-                transport: &[],
-                payload: &[],
-                payload_len: 0,
-                tcp: None,
-                icmp: None,
-                to_server,
-                established: own.is_none_or(|packet| packet.established),
-                in_stream: true,
-                fragment: false,
-                events: &[],
-            },
-        };
-        if let Some(connection) = connection.as_deref_mut() {
-            let Connection { state, transactions, sides, .. } = &mut **connection;
-            let mut changed = std::mem::take(&mut transactions.changed);
-            let mut grown = std::mem::take(&mut transactions.grown);
-            // A full inspection includes the new bytes. Without blocking, the next full inspection is soon enough.
-            grown.retain(|one| *is_inline && !changed.contains(one));
-            for (side, to_server) in [(0, true), (1, false)] {
-                let shown = own.is_some_and(|packet| packet.to_server == to_server);
-                if sides[side].is_fresh() && !shown {
-                    let packet = Packet { established: true, ..bare(to_server) };
-                    engine.stream(&packet, state, sides[side].piece());
-                }
-            }
-            let all = changed.iter().map(|one| (one, true)).chain(grown.iter().map(|one| (one, false)));
-            for ((id, to_server), is_all) in all {
-                let Some(one) = transactions.get(*id) else { continue };
-                let packet = Packet { established: true, ..bare(*to_server) };
-                let packet = if own.is_some_and(|own| own.tcp.is_none()) { bare(*to_server) } else { packet };
-                let raw = match own {
-                    Some(own) if own.tcp.is_none() => {
-                        rules::engine::Piece { bytes: own.payload, start: 0, seen: 0, grows: false }
-                    }
-                    _ => sides[usize::from(!to_server)].piece(),
-                };
-                match is_all {
-                    true => engine.transaction(&packet, Some(state), one, *to_server, Some(raw)),
-                    false => engine.body(&packet, Some(state), one, *to_server, Some(raw)),
-                }
-            }
-            changed.clear();
-            grown.clear();
-            (transactions.changed, transactions.grown) = (changed, grown);
-        }
-        if !engine.has_found() {
-            if let Some(connection) = connection {
-                connection.have_seen();
-            }
-            return Verdict::Pass;
-        }
-        let whole = own.unwrap_or_else(|| bare(true));
-        let tunnels = facts_of(rings, frame, vlans).1;
-        // Rules change a copy of the flow's state, because alerts borrow the flow.
-        let mut state = connection.as_ref().map(|connection| connection.state.clone());
-        let traffic: Vec<String> = state.iter().flat_map(|state| engine.traffic(state)).map(str::to_string).collect();
-        let (own_ring, out) = (cx.own, &mut *cx.out);
-        let mut count = 0;
-        let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
-            let connection = connection.as_deref();
-            // A packet match belongs to the newest transaction.
-            let transaction = connection.and_then(|it| match found.transaction {
-                Some(id) => it.transactions.find(id),
-                None => it.transactions.last(),
-            });
-            let seen = shows_bytes.then(|| match (own, connection) {
-                (Some(own), _) if !found.stream => Seen { frame: rings.bytes(frame), payload: own.payload },
-                (_, Some(connection)) => Seen {
-                    frame: own.map_or(&[], |_| rings.bytes(frame)),
-                    payload: connection.sides[usize::from(!found.to_server)].piece().bytes,
-                },
-                (_, None) => Seen { frame: rings.bytes(frame), payload: &[] },
-            });
-            let alert = Alert {
-                rule,
-                found,
-                time: frame.time,
-                flow: match own {
-                    Some(own) => own.flow,
-                    None => bare(found.to_server).flow,
-                },
-                vlans,
-                tunnels: tunnels.as_ref(),
-                parsed: packet.map(|(parsed, _)| parsed),
-                packet: own.as_ref(),
-                connection: connection.map(|connection| &**connection),
-                transaction,
-                is_inline: *is_inline,
-                traffic: &traffic,
-                seen,
-            };
-            row::write(row, &alert);
-            if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {
-                block.time = frame.time;
-                block.set_flags(Flags::FIRST.with(Flags::LAST));
-                out.push(block);
-                count += 1;
-            }
-        });
-        if count > 0 {
-            cx.count("alerts", count);
-        }
-        if let Some((connection, state)) = connection.zip(state) {
-            connection.state = state;
-            connection.have_seen();
-        }
-        verdict
-    }
-
     /// Calls the assembler, and keeps the blocks that it gives apart from the records.
     fn assemble<T>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Assembler, &mut Context<'_>) -> T) -> T {
         let records = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
@@ -800,10 +640,10 @@ impl FragmentEvent {
 
 /// Facts about a packet that its flow provides.
 #[derive(Clone, Copy)]
-struct Way3 {
-    to_server: bool,
-    established: bool,
-    in_stream: bool,
+pub(super) struct Way3 {
+    pub to_server: bool,
+    pub established: bool,
+    pub in_stream: bool,
 }
 
 /// Whether both sides had sent packets before this one; for TCP: whether the handshake was complete.
