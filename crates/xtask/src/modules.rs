@@ -1,8 +1,9 @@
 //! The modules of a crate that ship: their files, paths and code, without those of tests and models.
 
 use crate::files::Files;
-use crate::source::shipped;
+use crate::source::{closing, shipped};
 use crate::workspace::Package;
+use std::ops::Range;
 
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -28,6 +29,18 @@ impl Module {
     /// Whether the code names the function, apart from its definition.
     pub fn names(&self, function: &str) -> bool {
         words(&self.code, function).any(|at| !self.code[..at].trim_end().ends_with("fn"))
+    }
+
+    /// The functions with a body: name, line, and lines of code in the body.
+    pub fn functions(&self) -> impl Iterator<Item = (&str, usize, usize)> {
+        let line = |at: usize| 1 + self.code[..at].matches('\n').count();
+        words(&self.code, "fn").filter_map(move |at| {
+            let after = self.code[at + 2..].trim_start();
+            let name = after.split(|one: char| !(one.is_alphanumeric() || one == '_')).next()?;
+            let body = &self.code[body(self.code.as_bytes(), at)?];
+            let lines = body.lines().filter(|line| !line.trim().is_empty()).count();
+            (!name.is_empty()).then(|| (name, line(at), lines))
+        })
     }
 
     /// Whether the code declares this module, by `mod name;` or on a line of a macro's list.
@@ -67,6 +80,20 @@ fn path(file: &str) -> Vec<String> {
     path
 }
 
+/// The inside of the body of the function that begins at `at`. `None`: it has none.
+fn body(code: &[u8], mut at: usize) -> Option<Range<usize>> {
+    loop {
+        match code.get(at)? {
+            b'{' => return Some(at + 1..closing(code, at)?),
+            b'(' | b'[' => at = closing(code, at)?,
+            // Without a body, or the type of a function.
+            b';' | b')' | b']' | b'}' => return None,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
 /// The positions of a word, not as a part of a longer one.
 fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let joins = |one: char| one.is_alphanumeric() || one == '_';
@@ -78,6 +105,15 @@ fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_have_the_lines_of_their_bodies() {
+        let code = "fn a() {}\nfn b(c: fn(u8) -> u8) -> [u8; 2]\nwhere\n    T: U<V = W>,\n{\n    fn d() {\n        e();\n    }\n\n}\n\
+                    trait F {\n    fn g(&self);\n    fn h(&self, f: fn()) -> i32 { 1 }\n}\n";
+        let module = Module { file: String::new(), path: Vec::new(), code: code.into() };
+        let found: Vec<(&str, usize, usize)> = module.functions().collect();
+        assert_eq!(found, [("a", 1, 0), ("b", 2, 3), ("d", 6, 1), ("h", 13, 1)]);
+    }
 
     #[test]
     fn modules_of_tests_and_files_of_no_module_are_left_out() {

@@ -66,6 +66,7 @@ const CHECKS: &[Check] = &[
     machine_paths::check,
     plain::check,
     walks::check,
+    circles::check,
 ];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {

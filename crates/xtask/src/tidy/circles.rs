@@ -1,7 +1,35 @@
-//! Circles: pairs of modules of one crate that use each other. A module and one inside it are no circle.
+//! Circles: pairs of modules of one crate that use each other. A module and one inside it are no circle. Checks that no
+//! crate has more of them than [`MOST`] says, and that its number there falls with them.
 
-use crate::modules::Module;
+use super::{Finding, Tree};
+use crate::modules::{Module, modules};
 use std::collections::BTreeSet;
+
+/// The circles that crates still have. A number here only falls.
+const MOST: &[(&str, usize)] = &[("engine", 1), ("inspection", 1), ("net", 9), ("socket", 2)];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let crates = tree.workspace.packages.iter();
+    crates.flat_map(|package| compare(&package.name, &modules(&tree.files, package), MOST)).collect()
+}
+
+fn compare(name: &str, modules: &[Module], most: &[(&str, usize)]) -> Vec<Finding> {
+    let found = circles(modules);
+    let (count, most) = (found.len(), most.iter().find(|(known, _)| *known == name).map_or(0, |(_, most)| *most));
+    if count < most {
+        let message = format!("`{name}` has {count} circles, not {most}; lower its number in MOST");
+        return vec![Finding::new(file!(), 1, message)];
+    }
+    let finding = |(one, other): &(usize, usize)| {
+        let (one, other) = (&modules[*one].file, &modules[*other].file);
+        let message = format!(
+            "it and {other} use each other: {count} circles in `{name}`, {most} are the most; move what both use into a \
+             file of its own"
+        );
+        Finding::new(one, 1, message)
+    };
+    found.iter().filter(|_| count > most).map(finding).collect()
+}
 
 /// The circles of a crate: pairs of positions in `modules`.
 pub(super) fn circles(modules: &[Module]) -> Vec<(usize, usize)> {
@@ -101,6 +129,18 @@ mod tests {
             module(&["e"], "use super::d::{X, self}; fn f() { $crate::a::A }"),
         ];
         assert_eq!(circles(&modules), [(1, 4), (2, 3)]);
+    }
+
+    #[test]
+    fn a_crate_has_as_many_circles_as_its_number_says() {
+        let mut modules = [module(&[], ""), module(&["a"], "use crate::b::B;"), module(&["b"], "use crate::a::A;")];
+        (modules[1].file, modules[2].file) = ("a.rs".into(), "b.rs".into());
+        assert_eq!(compare("x", &modules, &[("x", 1)]), []);
+        let message =
+            "it and b.rs use each other: 1 circles in `x`, 0 are the most; move what both use into a file of its own";
+        assert_eq!(compare("x", &modules, &[("y", 1)]), [Finding::new("a.rs", 1, message)]);
+        let message = "`x` has 1 circles, not 2; lower its number in MOST";
+        assert_eq!(compare("x", &modules, &[("x", 2)]), [Finding::new(file!(), 1, message)]);
     }
 
     #[test]
