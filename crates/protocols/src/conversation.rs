@@ -222,7 +222,7 @@ pub trait Fact: Copy + Debug + 'static {
     /// Its place in `ALL`.
     fn number(self) -> usize;
 
-    /// What it is called.
+    /// Its name.
     fn about(self) -> &'static About {
         &Self::ALL[self.number()]
     }
@@ -387,7 +387,7 @@ pub trait Talk: Debug + Sized + Send + 'static {
     /// A new connection, or a flow of datagrams.
     fn new(flow: &Flow) -> Self;
 
-    /// Who sends these first bytes; `None`: they do not tell, and the client is who opened the connection.
+    /// The side that sends these first bytes. `None`: they do not tell, and the client opened the connection.
     fn sender(_bytes: &[u8]) -> Option<Side> {
         None
     }

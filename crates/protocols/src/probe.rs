@@ -9,7 +9,7 @@ use crate::fit::Fit;
 use crate::{TALKS, dcerpc, dns, ftp, http2, quic, sip, smb};
 use packet::Flow;
 
-/// What the bytes say.
+/// The answer of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// They are of this protocol.

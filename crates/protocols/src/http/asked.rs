@@ -98,7 +98,7 @@ impl Asked {
         fits
     }
 
-    /// A number for a response that answers no request. None may wait.
+    /// A number for a response that answers no request. No request may wait.
     pub fn skip(&mut self) -> u64 {
         self.count += 1;
         self.count - 1

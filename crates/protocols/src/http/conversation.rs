@@ -69,7 +69,7 @@ pub struct Conversation {
     asked_bytes: usize,
     /// Where the last call stopped, if before the end of its bytes.
     stopped: Option<Cursor>,
-    /// What the connection turns into; `None`: its first bytes show it.
+    /// The protocol that the connection turns into. `None`: its first bytes show it.
     turns_into: Option<App>,
 }
 

@@ -1,4 +1,4 @@
-//! What all connections of one reader of HTTP share: limits, memory, and buffers that are used again.
+//! State that all connections of one reader of HTTP share: limits, memory, and buffers that are used again.
 
 use super::decode::{Decoder, Spares, Spent};
 use crate::http2::Scratch;
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Begins a call of the reader, which may decode so much again. `bodies_are_read`: somebody looks at bodies.
+    /// Begins a call of the reader, which may decode so much again. `bodies_are_read`: a filter looks at bodies.
     pub fn begin_turn(&mut self, bodies_are_read: bool) {
         (self.turn, self.decodes) = (DECODED_TURN_BYTES, self.decode && bodies_are_read);
     }

@@ -1,4 +1,4 @@
-//! One call of a decoder: what it read and wrote, and what it needs to go on.
+//! One call of a decoder: bytes read and written, and the condition for the next call.
 
 /// The result of one call of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

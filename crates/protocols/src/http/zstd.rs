@@ -129,7 +129,7 @@ impl Zstd {
             self.given += len;
             return len;
         }
-        // What was decoded early is in the decoder, too.
+        // The bytes decoded early are in the decoder, too.
         while self.frame.is_empty() && self.decoder.can_collect() > 0 && !output.is_empty() {
             let Ok(made) = self.decoder.read(output) else { return 0 };
             let skipped = made.min(self.skip);

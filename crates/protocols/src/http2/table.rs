@@ -138,7 +138,7 @@ pub struct HeadText {
 }
 
 impl HeadText {
-    /// Begins anew.
+    /// Begins again.
     pub fn clear(&mut self) {
         for text in [&mut self.method, &mut self.path, &mut self.status, &mut self.fields] {
             text.clear();

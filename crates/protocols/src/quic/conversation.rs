@@ -1,4 +1,4 @@
-//! The readable beginning of QUIC: the hello of each client. It stands in Initial packets, which everybody can decrypt
+//! The readable beginning of QUIC: the hello of each client. It stands in Initial packets, which any reader can decrypt
 //! who sees them, or in the plain text of Google's QUIC.
 //!
 //! An exchange is such a packet. The one that completes a hello says what stands in it, and then that its head is done.
