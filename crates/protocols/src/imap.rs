@@ -79,9 +79,9 @@ impl Talk for Conversation {
         does: "reads IMAP commands and replies and gives a record of each",
         help: "Finds IMAP on any port by a greeting of the server that names it, and on port 143 by any command or reply. A record \
                has a command with the reply that has its tag: `imap.command`, `imap.argument`, `imap.status` (OK, NO or BAD) and \
-               `imap.text`, the text behind it. Of LOGIN the argument is who logs in, of AUTHENTICATE how; passwords are passed over. \
-               The greeting is a reply without a command. Literals, mails and other data are passed over, and behind \
-               STARTTLS and COMPRESS nothing is read: `tls` reads what comes there.\n\n\
+               `imap.text`, the text behind it. Of LOGIN the argument is the user, of AUTHENTICATE the mechanism. The greeting is a \
+               reply without a command. The filter passes passwords, literals and mails over, and reads no byte behind STARTTLS and \
+               COMPRESS: `tls` reads it.\n\n\
                Up to 64 commands wait for their replies.",
         example: ("pcap talks.pcap | imap | head 3", EXAMPLE),
         ..Protocol::of(App::Imap, Over::Streams, <Fact as conversation::Fact>::ALL)

@@ -81,8 +81,8 @@ impl Talk for Conversation {
         does: "reads POP3 commands and replies and gives a record of each",
         help: "Finds POP3 on any port by the server's greeting, and on port 110 by any command or reply. A record has a command \
                with its reply: `pop3.keyword`, `pop3.args` (none of PASS, the first one of APOP and AUTH), `pop3.status` (OK or \
-               ERR) and `pop3.header`, the text behind it. The greeting is a reply without a command. Mails and lists are passed \
-               over, and behind STLS nothing is read: `tls` reads what comes there.\n\n\
+               ERR) and `pop3.header`, the text behind it. The greeting is a reply without a command. The filter passes mails and \
+               lists over, and reads no byte behind STLS: `tls` reads it.\n\n\
                Up to 64 commands wait for their replies.",
         example: ("pcap talks.pcap | pop3 | head 3", EXAMPLE),
         ..Protocol::of(App::Pop3, Over::Streams, <Fact as conversation::Fact>::ALL)
@@ -191,7 +191,7 @@ impl Conversation {
         }
     }
 
-    /// Ends replies that are missing, but for the last ones.
+    /// Ends replies that are missing, all except the last ones.
     fn end_replies(&mut self, last: usize, ear: &mut dyn Ear<Fact>) {
         while self.asked.len() > last {
             ear.missed("pop3 replies missing");

@@ -78,7 +78,7 @@ pub fn datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
         .unwrap_or_default()
 }
 
-/// The protocols that have a probe of their own, but for those that are only over this.
+/// The protocols that have a probe of their own, except those that are only over this.
 fn talks(but: Over) -> impl Iterator<Item = (App, Probe)> {
     TALKS.iter().filter(move |talk| talk.over != but).filter_map(|talk| Some((talk.app, talk.probe?)))
 }

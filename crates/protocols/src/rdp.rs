@@ -70,10 +70,10 @@ impl Talk for Conversation {
             _ => Fit::No,
         }),
         does: "reads requests of RDP connections and gives a record of each",
-        help: "Finds RDP by its first bytes on any port, and gives a record of a connection when the server has confirmed it: \
-               `rdp.cookie`, the name in the client's cookie, `rdp.requested`, the numbers of the security protocols that it \
-               offers, added, and `rdp.protocol`, the one that the server chooses (rdp, ssl, hybrid, rdstls, hybrid_ex, \
-               rdsaad), or `rdp.failure`. What follows is passed over: `tls` reads it, but for the protocol rdp.",
+        help: "Finds RDP by its first bytes on any port, and gives a record of a connection when the server has confirmed it. \
+               `rdp.cookie` is the name in the client's cookie, `rdp.requested` the sum of the security protocols that it offers. \
+               `rdp.protocol` is the one that the server chooses: rdp, ssl, hybrid, rdstls, hybrid_ex or rdsaad. If the server \
+               refuses, `rdp.failure` says why. The filter passes the rest over; `tls` reads it, except of the protocol rdp.",
         example: ("pcap talks.pcap | rdp", EXAMPLE),
         ..Protocol::of(App::Rdp, Over::Streams, <Fact as conversation::Fact>::ALL)
     };
