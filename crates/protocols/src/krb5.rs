@@ -1,5 +1,5 @@
-//! Messages of Kerberos 5 (RFC 4120), over UDP and, behind their lengths, over TCP. Each message is an exchange. What is
-//! encrypted is not read.
+//! Messages of Kerberos 5 (RFC 4120), over UDP and, behind their lengths, over TCP. Each message is an exchange.
+//! Encrypted parts are not read.
 
 use crate::app::App;
 use crate::carry::Carried;
@@ -91,7 +91,7 @@ impl Talk for Conversation {
         does: "reads Kerberos messages and gives a record of each",
         help: "Gives a record of each message from or to port 88, over UDP and TCP: `krb5.msg_type` such as KRB_AS_REQ, the client \
                `krb5.cname`, its `krb5.realm`, the server `krb5.sname`, and of an error `krb5.error_code`, such as \
-               KDC_ERR_PREAUTH_REQUIRED. What is encrypted is not read.\n\n\
+               KDC_ERR_PREAUTH_REQUIRED. Encrypted parts are not read.\n\n\
                Of a message over TCP 64 KiB are read; a side is read up to a gap behind its first bytes.",
         example: ("pcap talks.pcap | udp | krb5", EXAMPLE),
         is_of_sender: true,

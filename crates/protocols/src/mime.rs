@@ -51,7 +51,7 @@ pub enum Found<'a> {
     },
     /// Bytes of the file.
     Data(&'a [u8]),
-    /// So many bytes of the file, as it was sent, are missing here.
+    /// This number of bytes of the file, as it was sent, is missing here.
     Missing(u32),
     /// The file ends.
     End(How),
@@ -353,7 +353,7 @@ impl Part {
         }
     }
 
-    /// Coded bytes go on behind the line in which others are missing.
+    /// Coded bytes go on behind the line in which some are missing.
     fn gap(&mut self, missing: u32, see: See<'_>) {
         self.waiting.clear();
         if let Some(mut mail) = self.mail.take() {

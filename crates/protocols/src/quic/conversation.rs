@@ -1,5 +1,5 @@
-//! The readable beginning of QUIC: the hello of each client. It stands in Initial packets, which any reader can decrypt
-//! who sees them, or in the plain text of Google's QUIC.
+//! The readable beginning of QUIC: the hello of each client. It stands in Initial packets, which any observer can
+//! decrypt, or in the plain text of Google's QUIC.
 //!
 //! An exchange is such a packet. The one that completes a hello says what stands in it, and then that its head is done.
 //! Each connection of a flow has keys of its own, and so has one behind a Retry, whose client says its hello again.
@@ -102,7 +102,7 @@ struct Connection {
 }
 
 impl Conversation {
-    /// Reads a datagram of a side. It is the conversation's if it may have a part of a hello. Whoever says a hello is the
+    /// Reads a datagram of a side. It is the conversation's if it may have a part of a hello. The side that says a hello is the
     /// client of that connection, and facts are of this role.
     pub fn feed(&mut self, side: Side, datagram: &[u8], kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
         if let Some(long) = gquic::Long::parse(datagram) {
