@@ -7,18 +7,18 @@
 //!
 //! The conversation is in `protocols::http`.
 //!
-//! - `exit`: the ear of `http` and `http2`, and where its output goes; `row`: the schema of records.
+//! - `exit`: the ears of `http`, `http2` and `websocket`, and where their output goes; `row`: the schema of records.
 
 pub(crate) mod exit;
 mod row;
 
 use base::limits::HTTP_SEEK_BYTES;
-use exit::{Common, Output};
+use exit::{Common, Output, input};
 use filter::kind::Example;
 use filter::prelude::*;
 use protocols::conversation::{Fed, Side};
+use protocols::http::Conversation;
 use protocols::http::shared::Shared;
-use protocols::http::{Conversation, Input};
 pub(crate) use row::SCHEMA;
 
 /// What `http` is.
@@ -90,13 +90,19 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 /// The state that connections share.
 pub(crate) fn common(params: &Params) -> Common {
-    let memory = params.number("memory").unwrap_or(u64::MAX);
-    Common::new(Shared::new(
+    let shared = Shared::new(
         params.flag("decode"),
         params.number("decoded-max").unwrap_or(u64::MAX),
         params.number("max-ratio").unwrap_or(u64::MAX),
-        usize::try_from(memory).unwrap_or(usize::MAX),
-    ))
+        memory(params),
+    );
+    Common::new(shared, &SCHEMA)
+}
+
+/// The parameter `memory`.
+pub(crate) fn memory(params: &Params) -> usize {
+    let memory = params.number("memory").unwrap_or(u64::MAX);
+    usize::try_from(memory).unwrap_or(usize::MAX)
 }
 
 #[derive(Default)]
@@ -127,15 +133,8 @@ impl SessionFilter for Http {
                 continue;
             }
             (out.place, out.block) = (place, *block);
-            let input = Input {
-                bytes: out.rings.bytes(block),
-                time: block.time,
-                gap: block.gap(),
-                is_first: block.has(Flags::FIRST),
-                is_last: block.has(Flags::LAST),
-                is_truncated: block.has(Flags::TRUNCATED),
-                more_follows: blocks.peek().is_some_and(|(_, next)| goes_on(block, next)),
-            };
+            let more_follows = blocks.peek().is_some_and(|(_, next)| goes_on(block, next));
+            let input = input(block, out.rings.bytes(block), more_follows);
             match session.conversation.feed(Side::to_server(block.class.direction() == 0), &input, shared, &mut out) {
                 Fed::Mine => {}
                 Fed::NotMine | Fed::HandsOn { used: 0, .. } => out.reject_block(),

@@ -4,11 +4,13 @@
 //! blocks of bodies (`http/exit.rs`). This file gives each stream a class of its own. HTTP/2 inside TLS and HTTP/3 are not
 //! read.
 
-use crate::http::exit::{Common, Output};
-use crate::http::{PARAMS, SCHEMA, common};
+use crate::http::exit::{Apart, Before, Common, Output};
+use crate::http::{PARAMS, SCHEMA, common, memory};
 use filter::prelude::*;
-use protocols::conversation::{Body, Ear, Fed, How, Id, Run, Side};
-use protocols::http::Fact;
+use protocols::app::App;
+use protocols::conversation::{Fed, Run, Side};
+use protocols::http::shared::Shared;
+use protocols::http::upgrade::Turn;
 use protocols::http2::Conversation;
 use std::collections::BTreeMap;
 
@@ -44,110 +46,29 @@ const MESSAGES: &str = r#"{"timestamp":"2020-09-14T15:50:30.225046000Z","flow_id
 "#;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::session(SessionKey::Connection, Http2 { common: common(params) }))
+    let before = Shared::new(false, u64::MAX, u64::MAX, memory(params));
+    Ok(Instance::session(SessionKey::Connection, Http2 { common: common(params), before }))
 }
 
 /// State that connections share.
 struct Http2 {
     common: Common,
+    /// Of HTTP/1 in front.
+    before: Shared,
 }
 
 #[derive(Default)]
 struct Session {
     conversation: Conversation,
+    before: Before,
     /// The stream numbers of exchanges in the output.
     numbers: BTreeMap<u64, u32>,
     /// Where the last call stopped, if before the end of its batch: block and offset.
     stopped: Option<(usize, usize)>,
 }
 
-/// Gives the messages of each stream in its class.
-struct Listener<'a, 'b> {
-    out: &'a mut Output<'b>,
-    numbers: &'a mut BTreeMap<u64, u32>,
-    /// The class of the connection.
-    class: Class,
-}
-
-impl Listener<'_, '_> {
-    /// The output in the class of this message. `None`: it has none.
-    fn of(&mut self, id: Id) -> Option<&mut Self> {
-        let number = *self.numbers.get(&id.exchange)?;
-        self.out.block.class = Class::of_stream(number, id.side.index() as u8);
-        Some(self)
-    }
-}
-
-impl Ear<Fact> for Listener<'_, '_> {
-    fn begin(&mut self, id: Id) {
-        if !self.numbers.contains_key(&id.exchange) {
-            let facts = self.out.streams.get(self.class).cloned();
-            match facts.and_then(|facts| self.out.streams.open(facts)) {
-                Some(number) => _ = self.numbers.insert(id.exchange, number),
-                None => self.count("http2 streams without a number", 1),
-            }
-        }
-        if let Some(to) = self.of(id) {
-            to.out.begin(id);
-        }
-    }
-
-    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        self.out.fact(id, fact, value);
-    }
-
-    fn number(&mut self, id: Id, fact: Fact, value: u64) {
-        self.out.number(id, fact, value);
-    }
-
-    fn head_done(&mut self, id: Id) {
-        if let Some(to) = self.of(id) {
-            to.out.head_done(id);
-        }
-    }
-
-    fn bare(&mut self, id: Id, how: How) {
-        if let Some(to) = self.of(id) {
-            to.out.bare(id, how);
-        }
-    }
-
-    fn body(&mut self, id: Id, piece: Body<'_>) {
-        if let Some(to) = self.of(id) {
-            to.out.body(id, piece);
-        }
-    }
-
-    fn room(&mut self, id: Id, max: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) {
-        if let Some(to) = self.of(id) {
-            to.out.room(id, max, fill);
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.out.is_full()
-    }
-
-    fn lost(&mut self, id: Id, what: &'static str) {
-        self.out.lost(id, what);
-    }
-
-    fn count(&mut self, what: &'static str, times: u64) {
-        Ear::count(self.out, what, times);
-    }
-
-    fn end(&mut self, id: Id, how: How) {
-        if let Some(to) = self.of(id) {
-            to.out.end(id, how);
-        }
-    }
-
-    fn over(&mut self, exchange: u64) {
-        if let Some(number) = self.numbers.remove(&exchange) {
-            self.out.streams.close(number);
-        }
-    }
-}
+/// Counts streams that are left out.
+const UNNUMBERED: &str = "http2 streams without a number";
 
 impl SessionFilter for Http2 {
     type State = Session;
@@ -159,9 +80,9 @@ impl SessionFilter for Http2 {
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let from = session.stopped.take();
         let (mut out, shared) = Output::new(cx, &mut self.common);
-        let Session { conversation, numbers, .. } = session;
+        let Session { conversation, before, numbers, .. } = session;
         for (place, block) in batch.iter() {
-            let offset = match from {
+            let mut offset = match from {
                 Some((stopped, _)) if place < stopped => continue,
                 Some((stopped, offset)) if place == stopped => Some(offset),
                 _ => None,
@@ -169,8 +90,19 @@ impl SessionFilter for Http2 {
             (out.place, out.block) = (place, *block);
             let run = Run { bytes: out.rings.bytes(block), time: block.time };
             let side = Side::to_server(block.class.direction() == 0);
-            let mut ear = Listener { out: &mut out, numbers, class: block.class };
-            if offset.is_none() && block.gap() > 0 {
+            if conversation.is_confirmed() {
+                before.end(&mut self.before);
+            }
+            let turn = if offset.is_none() { before.turn(block, &out, &mut self.before) } else { None };
+            let mut ear = Apart { out: &mut out, numbers, class: block.class, unnumbered: UNNUMBERED };
+            if let Some(Turn { offset: at, to, request }) = turn {
+                conversation.end(shared, &mut ear);
+                *conversation = match to {
+                    Some(App::Http2) => Conversation::upgraded(request.question(), &mut ear),
+                    _ => Conversation::default(),
+                };
+                offset = Some(at);
+            } else if offset.is_none() && block.gap() > 0 {
                 conversation.gap(side, block.gap(), shared, &mut ear);
             }
             match conversation.feed(side, run, offset.unwrap_or_default(), shared, &mut ear) {
@@ -192,15 +124,18 @@ impl SessionFilter for Http2 {
         _why: Closed,
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
-        let Session { mut conversation, mut numbers, .. } = session;
+        let Session { mut conversation, mut before, mut numbers, .. } = session;
+        before.end(&mut self.before);
         let (mut out, shared) = Output::new(cx, &mut self.common);
         out.block = out.nothing(class);
-        conversation.end(shared, &mut Listener { out: &mut out, numbers: &mut numbers, class });
+        let mut ear = Apart { out: &mut out, numbers: &mut numbers, class, unnumbered: UNNUMBERED };
+        conversation.end(shared, &mut ear);
         Ok(())
     }
 
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        debug_assert!(self.common.shared.is_even(), "a closed connection keeps no memory");
+        let are_even = self.common.shared.is_even() && self.before.is_even();
+        debug_assert!(are_even, "a closed connection keeps no memory");
         Ok(Status::Done)
     }
 }

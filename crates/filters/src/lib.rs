@@ -79,6 +79,7 @@ filter::filters! {
     tuntap,
     udp,
     vlan,
+    websocket,
     r#where,
     work,
     zeek,

@@ -6,6 +6,7 @@
 //! - `start`, `head`: first line, fields; [`uri`]: targets in normal form; `facts`: what a message says.
 //! - `body`: framing and content of a body; `chunks`: the chunked coding; `decode`: gzip, deflate, brotli and Zstandard;
 //!   `reading`: how other clients read it, with `coded`.
+//! - [`upgrade`]: what stands before another protocol that begins behind HTTP/1.
 //! - [`shared`]: limits and memory of all connections.
 
 pub(crate) mod asked;
@@ -13,7 +14,7 @@ pub(crate) mod body;
 mod chunks;
 mod coded;
 mod conversation;
-mod decode;
+pub(crate) mod decode;
 pub(crate) mod facts;
 mod format;
 pub(crate) mod framing;
@@ -25,6 +26,7 @@ mod side;
 mod socks;
 pub(crate) mod start;
 mod step;
+pub mod upgrade;
 pub mod uri;
 mod zstd;
 

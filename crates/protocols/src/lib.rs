@@ -3,7 +3,7 @@
 //! what is below.
 //!
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. `dns::stream` finds the
-//!   messages of DNS over TCP for both. Of [`dcerpc`], [`websocket`] and [`ntp`] this crate has grammars.
+//!   messages of DNS over TCP for both. Of [`dcerpc`] and [`ntp`] this crate has grammars.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`], [`websocket`],
 //!   [`dcerpc`], [`smb`], [`smtp`], and those of [`talks!`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by
 //!   their TLS hellos, [`x509`] reads certificates, in the encoding [`der`].

@@ -1,5 +1,40 @@
-//! Frames of a WebSocket (RFC 6455, 5.2): their headers, and the mask over a client's data. Frames are not joined to
-//! messages or decompressed.
+//! WebSockets (RFC 6455): headers of frames, and the mask over a client's data. The [`Conversation`] joins frames to messages
+//! and decodes them (RFC 7692).
+
+mod conversation;
+
+use crate::conversation::{About, Kind, Words};
+pub use conversation::{Conversation, KEPT_BYTES, UNSEEN};
+
+/// A fact about a message or, behind the first one, about a frame of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The type.
+    Opcode,
+    /// The upper four bits of the header's first byte.
+    Flags,
+    /// The mask over the contents, which clients have.
+    Mask,
+    /// How the contents are coded.
+    Coding,
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About::both("websocket.opcode", "websocket.opcode", Kind::Word(OPCODES)),
+        About::both("", "websocket.flags", Kind::Number),
+        About::both("websocket.mask", "websocket.mask", Kind::Number),
+        About::both("websocket.coding", "", Kind::Text),
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// The names of opcodes (RFC 6455, 5.2).
+pub const OPCODES: Words =
+    &[("continuation", 0), ("text", 1), ("binary", 2), ("connection_close", 8), ("ping", 9), ("pong", 10)];
 
 /// Types of frames.
 pub mod opcode {
@@ -32,6 +67,9 @@ pub const FIN: u8 = 0x80;
 pub const COMPRESSED: u8 = 0x40;
 
 impl Header {
+    /// Length of the longest header.
+    pub const MOST_BYTES: usize = 14;
+
     /// Reads the header at the start of `bytes`; `None` if more bytes must come.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         let [first, second, rest @ ..] = bytes else { return None };
@@ -58,10 +96,12 @@ impl Header {
         self.opcode >= opcode::CONTROL
     }
 
-    /// Removes the mask from the start of the contents, in place.
-    pub fn unmask(&self, contents: &mut [u8]) {
-        if let Some(mask) = self.mask {
-            contents.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+    /// Copies contents without their mask. They stand at `place` in the frame.
+    pub fn unmask_copy(&self, place: u64, contents: &[u8], to: &mut [u8]) {
+        let mut mask = self.mask.unwrap_or_default();
+        mask.rotate_left((place % 4) as usize);
+        for (to, bytes) in to.chunks_mut(4).zip(contents.chunks(4)) {
+            to.iter_mut().zip(bytes).zip(mask).for_each(|((to, byte), mask)| *to = byte ^ mask);
         }
     }
 }
@@ -79,9 +119,11 @@ mod tests {
         let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
         let header = Header::parse(masked).unwrap();
         assert_eq!((header.mask, header.length, header.bytes), (Some([0x37, 0xfa, 0x21, 0x3d]), 5, 6));
-        let mut contents = masked[6..].to_vec();
-        header.unmask(&mut contents);
-        assert_eq!(contents, b"Hello");
+        for from in 0..5 {
+            let mut contents = vec![0; 5 - from];
+            header.unmask_copy(from as u64, &masked[6 + from..], &mut contents);
+            assert_eq!(contents, b"Hello"[from..]);
+        }
         assert_eq!(Header::parse(b"\x82\x7e\x01\x00").unwrap().length, 256);
         assert_eq!(Header::parse(b"\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00").unwrap().length, 65536);
         assert!(Header::parse(b"\x89\x05").unwrap().is_control());
@@ -94,11 +136,7 @@ mod tests {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {
             if let Some(header) = Header::parse(&bytes) {
-                prop_assert!(header.bytes <= bytes.len());
-                let mut contents = bytes.clone();
-                header.unmask(&mut contents);
-                header.unmask(&mut contents);
-                prop_assert_eq!(contents, bytes);
+                prop_assert!(header.bytes <= bytes.len() && header.bytes <= Header::MOST_BYTES);
             }
         }
     }

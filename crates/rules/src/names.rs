@@ -375,9 +375,6 @@ pub const HTTP2_ERRORS: &[(&str, u64)] = &[
     ("HTTP_1_1_REQUIRED", 13),
     ("HTTP11_REQUIRED", 13),
 ];
-/// WebSocket opcodes (RFC 6455, 5.2).
-pub const WEBSOCKET_OPCODES: &[(&str, u64)] =
-    &[("continuation", 0), ("text", 1), ("binary", 2), ("connection_close", 8), ("ping", 9), ("pong", 10)];
 const WEBSOCKET_FLAGS: &[(&str, u64)] = &[("fin", 0x80), ("comp", 0x40)];
 const YES_NO: &[(&str, u64)] = &[("yes", 1), ("on", 1), ("true", 1), ("no", 0), ("off", 0), ("false", 0)];
 
@@ -414,7 +411,7 @@ numbers! {
     HTTP2_SETTING_4 "http2 settings_initial_window_size" Http2, Both, 32, &[];
     HTTP2_SETTING_5 "http2 settings_max_frame_size" Http2, Both, 32, &[];
     HTTP2_SETTING_6 "http2 settings_max_header_list_size" Http2, Both, 32, &[];
-    WEBSOCKET_OPCODE "websocket.opcode" WebSocket, Both, 8, WEBSOCKET_OPCODES;
+    WEBSOCKET_OPCODE "websocket.opcode" WebSocket, Both, 8, protocols::websocket::OPCODES;
     WEBSOCKET_MASK "websocket.mask" WebSocket, Both, 32, &[];
     WEBSOCKET_FLAGS "websocket.flags" WebSocket, Both, 8, WEBSOCKET_FLAGS;
     DCERPC_OPNUM "dcerpc.opnum" Dcerpc, Both, 16, &[];

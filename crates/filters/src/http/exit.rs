@@ -1,15 +1,17 @@
-//! The ear of `http` and `http2`: facts become records, places of bodies become blocks.
+//! The ears of `http`, `http2` and `websocket`: facts become records, places of bodies become blocks.
 
-use super::row::{SCHEMA, unfolded};
+use super::row::unfolded;
 use crate::parts::eve::begin_row;
 use base::limits::HTTP_TURN_BLOCKS;
 use buffer::descriptor::WIRE_MAX;
 use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
-use protocols::conversation::{Body, Ear, Fact as _, How, Id};
-use protocols::http::Fact;
+use protocols::conversation::{Body, Ear, Fact, How, Id, Kind, Side};
+use protocols::http::Input;
 use protocols::http::shared::Shared;
+use protocols::http::upgrade::{Turn, Upgrade};
+use std::collections::BTreeMap;
 
 /// State that all connections share.
 #[derive(Debug)]
@@ -20,9 +22,9 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The state of a filter with these limits.
-    pub(crate) fn new(shared: Shared) -> Common {
-        Common { shared, row: RowWriter::new(&SCHEMA) }
+    /// The state of a filter with these limits and records.
+    pub(crate) fn new(shared: Shared, schema: &'static Schema) -> Common {
+        Common { shared, row: RowWriter::new(schema) }
     }
 }
 
@@ -76,13 +78,18 @@ impl<'a> Output<'a> {
 }
 
 impl Output<'_> {
+    /// Whether the connection of this class was joined midway.
+    fn is_midstream(&self, class: Class) -> bool {
+        self.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream)
+    }
+
     /// Gives the written row as the first block of a message.
     pub(crate) fn push_row(&mut self, flags: Flags) {
         let Some(mut block) = self.rings.append_copy(self.own, &[self.row.row()]) else {
             // A head is far shorter than the maximum of a block.
-            return self.count("records too long", 1);
+            return self.counters.events.add("records too long", 1);
         };
-        self.count("messages", 1);
+        self.counters.events.add("messages", 1);
         (block.time, block.class) = (self.time, self.block.class);
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
         self.out.push(block);
@@ -155,7 +162,7 @@ fn last(how: How) -> Flags {
     }
 }
 
-impl Ear<Fact> for Output<'_> {
+impl<F: Fact> Ear<F> for Output<'_> {
     fn since(&mut self, _id: Id, time: u64) {
         self.since = Some(time);
     }
@@ -165,14 +172,16 @@ impl Ear<Fact> for Output<'_> {
         begin_row(self.row, self.time, self.block.class, self.streams.get(self.block.class));
     }
 
-    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        unfolded(self.row, Fact::ALL[fact.number()].field[id.side.index()], value);
+    fn fact(&mut self, id: Id, fact: F, value: &[u8]) {
+        unfolded(self.row, fact.about().field[id.side.index()], value);
     }
 
-    fn number(&mut self, id: Id, fact: Fact, value: u64) {
-        let field = Fact::ALL[fact.number()].field[id.side.index()];
-        if !field.is_empty() {
-            self.row.number(field, value);
+    fn number(&mut self, id: Id, fact: F, value: u64) {
+        let about = fact.about();
+        match about.field[id.side.index()] {
+            "" => {}
+            field if matches!(about.kind, Kind::Word(_)) => _ = self.row.text(field, about.kind.word(value)),
+            field => _ = self.row.number(field, value),
         }
     }
 
@@ -202,7 +211,7 @@ impl Ear<Fact> for Output<'_> {
     }
 
     fn is_midstream(&self) -> bool {
-        self.streams.get(self.block.class).is_some_and(|facts| facts.state == StreamState::Midstream)
+        Output::is_midstream(self, self.block.class)
     }
 
     fn is_full(&self) -> bool {
@@ -210,7 +219,7 @@ impl Ear<Fact> for Output<'_> {
     }
 
     fn lost(&mut self, _id: Id, what: &'static str) {
-        self.count(what, 1);
+        self.counters.events.add(what, 1);
     }
 
     fn count(&mut self, what: &'static str, times: u64) {
@@ -219,5 +228,138 @@ impl Ear<Fact> for Output<'_> {
 
     fn end(&mut self, _id: Id, how: How) {
         self.give(self.block.part(0, 0), last(how));
+    }
+}
+
+/// Gives the messages of each exchange of a connection in a class of their own.
+pub(crate) struct Apart<'a, 'b> {
+    pub(crate) out: &'a mut Output<'b>,
+    /// The stream numbers of the exchanges in the output.
+    pub(crate) numbers: &'a mut BTreeMap<u64, u32>,
+    /// The class of the connection.
+    pub(crate) class: Class,
+    /// Counts exchanges that are left out because all numbers are in use.
+    pub(crate) unnumbered: &'static str,
+}
+
+impl<'b> Apart<'_, 'b> {
+    /// The output in the class of this message. `None`: it has none.
+    fn of(&mut self, id: Id) -> Option<&mut Output<'b>> {
+        let number = *self.numbers.get(&id.exchange)?;
+        self.out.block.class = Class::of_stream(number, id.side.index() as u8);
+        Some(self.out)
+    }
+}
+
+impl<F: Fact> Ear<F> for Apart<'_, '_> {
+    fn begin(&mut self, id: Id) {
+        if !self.numbers.contains_key(&id.exchange) {
+            let facts = self.out.streams.get(self.class).cloned();
+            match facts.and_then(|facts| self.out.streams.open(facts)) {
+                Some(number) => _ = self.numbers.insert(id.exchange, number),
+                None => Ear::<F>::count(self.out, self.unnumbered, 1),
+            }
+        }
+        if let Some(out) = self.of(id) {
+            Ear::<F>::begin(out, id);
+        }
+    }
+
+    fn fact(&mut self, id: Id, fact: F, value: &[u8]) {
+        self.out.fact(id, fact, value);
+    }
+
+    fn number(&mut self, id: Id, fact: F, value: u64) {
+        self.out.number(id, fact, value);
+    }
+
+    fn head_done(&mut self, id: Id) {
+        if let Some(out) = self.of(id) {
+            Ear::<F>::head_done(out, id);
+        }
+    }
+
+    fn bare(&mut self, id: Id, how: How) {
+        if let Some(out) = self.of(id) {
+            Ear::<F>::bare(out, id, how);
+        }
+    }
+
+    fn body(&mut self, id: Id, piece: Body<'_>) {
+        if let Some(out) = self.of(id) {
+            Ear::<F>::body(out, id, piece);
+        }
+    }
+
+    fn room(&mut self, id: Id, max: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) {
+        if let Some(out) = self.of(id) {
+            Ear::<F>::room(out, id, max, fill);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        Ear::<F>::is_full(self.out)
+    }
+
+    fn lost(&mut self, id: Id, what: &'static str) {
+        Ear::<F>::lost(self.out, id, what);
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        Ear::<F>::count(self.out, what, times);
+    }
+
+    fn end(&mut self, id: Id, how: How) {
+        if let Some(out) = self.of(id) {
+            Ear::<F>::end(out, id, how);
+        }
+    }
+
+    fn over(&mut self, exchange: u64) {
+        if let Some(number) = self.numbers.remove(&exchange) {
+            self.out.streams.close(number);
+        }
+    }
+}
+
+/// A block as HTTP/1 reads it.
+pub(crate) fn input<'a>(block: &Descriptor, bytes: &'a [u8], more_follows: bool) -> Input<'a> {
+    Input {
+        bytes,
+        time: block.time,
+        gap: block.gap(),
+        is_first: block.has(Flags::FIRST),
+        is_last: block.has(Flags::LAST),
+        is_truncated: block.has(Flags::TRUNCATED),
+        more_follows,
+    }
+}
+
+/// HTTP/1 in front of a filter's protocol; `None`: the connection has turned, or began with the protocol.
+pub(crate) struct Before(Option<Upgrade>);
+
+impl Default for Before {
+    fn default() -> Before {
+        Before(Some(Upgrade::default()))
+    }
+}
+
+impl Before {
+    /// Reads a block; tells where in it the connection turns.
+    pub(crate) fn turn(&mut self, block: &Descriptor, out: &Output<'_>, shared: &mut Shared) -> Option<Turn> {
+        let (side, input) = (block.class.direction(), input(block, out.rings.bytes(block), false));
+        let is_midstream = out.is_midstream(block.class);
+        let turn = self.0.as_mut()?.feed(Side::to_server(side == 0), &input, is_midstream, shared)?;
+        self.end(shared);
+        // What goes through a tunnel may be HTTP/1 again.
+        self.0 = turn.to.is_none().then(Upgrade::default);
+        Some(turn)
+    }
+
+    /// Reads no more.
+    pub(crate) fn end(&mut self, shared: &mut Shared) {
+        if let Some(upgrade) = self.0.take() {
+            upgrade.end(shared);
+        }
     }
 }

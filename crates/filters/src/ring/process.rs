@@ -284,6 +284,7 @@ impl Drop for FromProcess {
 mod tests {
     use super::*;
     use crate::parser::tests::Side;
+    use crate::ring::link::GONE;
     use base::atomic::{AtomicBool, Ordering};
     use buffer::keeper::server::{Keeper, RingOptions};
     use buffer::ring::memory::Geometry;

@@ -235,7 +235,7 @@ impl Application {
                 http2.feed(side, run, block.gap(), &mut shared.shared, to);
                 return (http2.is_dns() && !before).then_some(App::Doh2);
             }
-            Application::WebSocket(socket) => socket.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::WebSocket(socket) => socket.feed(side, run, block.gap(), to),
             Application::Dcerpc(calls) => {
                 calls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
                 to.reader_bytes = calls.kept_bytes();

@@ -67,13 +67,14 @@ impl Connection {
         for (name, value) in [(&b":method"[..], method), (b":path", url), (b":authority", host)] {
             fields.extend(value.map(|value| (name.to_vec(), value.to_vec())));
         }
-        let one = to.begin(App::Http2);
-        let id = one.id;
-        put_head(one, true, &fields);
-        to.complete(id, true);
         let kind = method.map(Method::of).unwrap_or_default();
-        connection.conversation = Conversation::upgraded(Question { number: None, kind, method, host, url });
-        connection.heard.streams.insert(1, Stream::new(id));
+        if method.is_some() {
+            let one = to.begin(App::Http2);
+            put_head(one, true, &fields);
+            connection.heard.streams.insert(1, Stream::new(one.id));
+        }
+        let mut ear = Listener { heard: &mut connection.heard, to, bytes: &[] };
+        connection.conversation = Conversation::upgraded(Question { number: None, kind, method, host, url }, &mut ear);
         connection
     }
 

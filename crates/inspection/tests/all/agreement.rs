@@ -19,26 +19,6 @@ use std::path::{Path, PathBuf};
 use testkit::{Chain, shared};
 use variants::{Capture, Piece};
 
-/// Values of which record and alert say different things.
-struct Contradiction {
-    protocol: &'static str,
-    /// Their names in alerts.
-    values: &'static [&'static str],
-    why: &'static str,
-    /// Only shared captures show it.
-    is_shared: bool,
-}
-
-const fn shared(protocol: &'static str, values: &'static [&'static str], why: &'static str) -> Contradiction {
-    Contradiction { protocol, values, why, is_shared: true }
-}
-
-const CONTRADICTIONS: &[Contradiction] = &[shared(
-    "http2",
-    &["http.http_content_type", "http.protocol", "http.status"],
-    "a connection upgraded from HTTP/1 is read by `http |! http2`, and here `http2` reads it from its start",
-)];
-
 /// The values of each connection, by the ends of the connection and by name.
 type Said = BTreeMap<(String, &'static str), BTreeSet<String>>;
 
@@ -146,19 +126,10 @@ fn write_rules(protocol: &Protocol, folder: &Path) -> PathBuf {
     file
 }
 
-/// Fails for a value that differs and is not in the list, and for one in the list that `must_differ` and does not.
-fn check(differing: &Differing, must_differ: impl Fn(&Contradiction) -> bool) {
-    let mut wrong = Vec::new();
-    for ((protocol, value), example) in differing {
-        if !CONTRADICTIONS.iter().any(|it| it.protocol == *protocol && it.values.contains(value)) {
-            wrong.push(format!("{protocol} {value}: {example}"));
-        }
-    }
-    for Contradiction { protocol, values, why, .. } in CONTRADICTIONS.iter().filter(|it| must_differ(it)) {
-        for value in values.iter().filter(|value| !differing.contains_key(&(*protocol, **value))) {
-            wrong.push(format!("{protocol} {value} agrees now; remove the entry ({why})"));
-        }
-    }
+/// Fails for values of which record and alert say different things.
+fn check(differing: &Differing) {
+    let wrong = differing.iter().map(|((protocol, value), example)| format!("{protocol} {value}: {example}"));
+    let wrong: Vec<_> = wrong.collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -186,7 +157,7 @@ fn records_and_alerts_of_bundled_captures_agree() {
         }
         assert!(are_there, "no connection of talks.pcap is of {}", protocol.name);
     }
-    check(&differing, |it| !it.is_shared);
+    check(&differing);
 }
 
 #[test]
@@ -211,5 +182,5 @@ fn records_and_alerts_of_shared_captures_agree() {
             compare(protocol, rules_file, &name, &capture, step, &mut differing);
         }
     }
-    check(&differing, |it| it.is_shared);
+    check(&differing);
 }

@@ -102,11 +102,31 @@ fn id(stream: u32, side: Side) -> Id {
 }
 
 impl Conversation {
-    /// A connection upgraded from HTTP/1. Its first stream answers this request (RFC 7540, 3.2).
-    pub fn upgraded(mut request: Question<'_>) -> Conversation {
+    /// A connection upgraded from HTTP/1. Its first stream answers this request (RFC 7540, 3.2), and so has it, if its method
+    /// is known.
+    pub fn upgraded(mut request: Question<'_>, ear: &mut impl Ear<Fact>) -> Conversation {
+        if request.method.is_some() {
+            let of = id(1, Side::Client);
+            ear.begin(of);
+            for (fact, value) in [
+                (Fact::Direction, Some(&b"request"[..])),
+                (Fact::Method, request.method),
+                (Fact::Host, request.host),
+                (Fact::Url, request.url),
+                (Fact::Protocol, Some(b"HTTP/2")),
+            ] {
+                value.into_iter().for_each(|value| ear.fact(of, fact, value));
+            }
+            ear.bare(of, How::Complete);
+        }
         let mut first = Stream { sides: [Message::Over, Message::Fresh], asked: Asked::default() };
         first.asked.push_copy(&mut request);
         Conversation { streams: BTreeMap::from([(1, first)]), ..Conversation::default() }
+    }
+
+    /// Whether a side began like HTTP/2.
+    pub const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
     }
 
     /// Whether the rest of a side is not read.
@@ -723,7 +743,9 @@ mod tests {
     fn behind_an_upgrade() {
         let (mut shared, mut ear) = (Shared::new(true, u64::MAX, 100, 1 << 20), Heard::default());
         let question = Question { method: Some(b"GET"), url: Some(b"/x"), ..Question::default() };
-        let mut conversation = Conversation::upgraded(question);
+        let mut conversation = Conversation::upgraded(question, &mut ear);
+        let expected = ["Direction=request", "Method=GET", "Url=/x", "Protocol=HTTP/2", "head", "Complete"];
+        assert_eq!(std::mem::take(&mut ear.said), expected);
         let bytes = [settings(), frame(kind::HEADERS, BOTH_ENDS, 1, RESPONSE)].concat();
         conversation.feed(Side::Server, Run { bytes: &bytes, time: 0 }, 0, &mut shared, &mut ear);
         assert!(ear.said.contains(&"Url=/x".to_string()), "{:?}", ear.said);

@@ -22,8 +22,8 @@ use protocols::conversation::{About, Fact as _, Kind, Side};
 use protocols::quic::conversation::Fact as QuicFact;
 use protocols::tls::facts::Fact as TlsFact;
 use protocols::x509::Certificate;
-use protocols::{ftp, smtp, ssh};
-use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
+use protocols::{ftp, smtp, ssh, websocket};
+use rules::names::{App, Buffer, Number};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
 /// The verdict of all rules on the packet.
@@ -76,7 +76,8 @@ pub(crate) static HTTP: Schema = Schema::object(
 );
 
 /// A WebSocket frame.
-pub(crate) static WEBSOCKET: Schema = Schema::object("websocket", &[Field::new("opcode", FieldType::Text)]);
+pub(crate) static WEBSOCKET: Schema =
+    Schema::object("websocket", &[Field::new("opcode", FieldType::Text), Field::new("mask", FieldType::Number)]);
 
 /// The first messages of QUIC.
 pub(crate) static QUIC: Schema = Schema::object(
@@ -191,11 +192,11 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             }
         }
         App::WebSocket => object(row, "websocket", &WEBSOCKET, |it| {
-            let opcode = [true, false].into_iter().flat_map(|side| one.numbers(Number::WEBSOCKET_OPCODE, side)).next();
-            if let Some(opcode) = opcode {
-                let known = WEBSOCKET_OPCODES.iter().find(|known| known.1 == opcode);
-                it.text("opcode", known.map_or("unknown", |known| known.0));
+            let number = |number| [true, false].into_iter().find_map(|side| one.numbers(number, side).next());
+            if let Some(opcode) = number(Number::WEBSOCKET_OPCODE) {
+                it.text("opcode", websocket::Fact::Opcode.about().kind.word(opcode));
             }
+            number(Number::WEBSOCKET_MASK).into_iter().for_each(|mask| _ = it.number("mask", mask));
         }),
         #[cfg(feature = "quic")]
         App::Quic => object(row, "quic", &QUIC, |it| facts(it, &QUIC, one, QuicFact::ALL, &QUIC_BUFFERS)),

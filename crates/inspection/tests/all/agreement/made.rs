@@ -202,3 +202,29 @@ pub fn smb() -> Capture {
     }
     capture(&connection.frames)
 }
+
+/// The answers to an upgrade and to a request behind it.
+pub fn http2_behind_an_upgrade() -> Capture {
+    let frame = |kind: u8, flags: u8, stream: u8, contents: &[u8]| {
+        [&(contents.len() as u32).to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], contents].concat()
+    };
+    let (settings, ok) = (frame(4, 0, 0, b""), |stream| frame(1, 5, stream, &[0x88]));
+    let mut connection = Conversation::open(CLIENT, (HOST, 80), 1000);
+    connection.send(0, b"GET /old HTTP/1.1\r\nHost: a.example\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n");
+    let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+    connection.send(1, &[&switch[..], &settings].concat());
+    connection.send(0, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").send(0, &settings).send(1, &ok(1));
+    connection.send(0, &frame(1, 5, 3, b"\x82\x84\x41\x01b")).send(1, &ok(3));
+    capture(&connection.frames)
+}
+
+/// Messages through a tunnel; one begins in the segment that ends the handshake.
+pub fn websocket_through_a_proxy() -> Capture {
+    let mut connection = Conversation::open(CLIENT, (HOST, 3128), 1000);
+    connection.send(0, b"CONNECT a.example:80 HTTP/1.1\r\nHost: a.example:80\r\n\r\n");
+    connection.send(1, b"HTTP/1.1 200 OK\r\n\r\n");
+    connection.send(0, b"GET /chat HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\n\r\n");
+    connection.send(1, b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\n\r\n\x82\x02ok");
+    connection.send(0, b"\x81\x85\0\0\0\x07hello").send(1, b"\x89\0\x83\x01x");
+    capture(&connection.frames)
+}

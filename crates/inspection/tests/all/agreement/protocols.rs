@@ -4,7 +4,7 @@ use super::made;
 use super::variants::Capture;
 use filter::Kind;
 use filters::conversations::{self, ftp, sip, ssh};
-use filters::{dns, http, http2, smb, smtp, tcp, tls, udp};
+use filters::{dns, http, http2, smb, smtp, tcp, tls, udp, websocket};
 use protocols::conversation::{self, Over};
 use std::collections::BTreeSet;
 
@@ -259,8 +259,19 @@ pub const PROTOCOLS: &[Protocol] = &[
         makers: STREAMS,
         rules: &["http.method; bsize:>0;", "http.stat_code; bsize:>0;"],
         captures: &[("http2.pcap", 3)],
-        made: &[],
+        made: &[made::http2_behind_an_upgrade],
         values: HTTP,
+    },
+    Protocol {
+        name: "websocket",
+        kind: &websocket::KIND,
+        params: &[],
+        makers: STREAMS,
+        // Later frames of a message are no records.
+        rules: &["websocket.opcode:>0;"],
+        captures: &[("websocket.pcap", 1)],
+        made: &[made::websocket_through_a_proxy],
+        values: &[same(&["websocket.opcode"]), same(&["websocket.mask"])],
     },
 ];
 
