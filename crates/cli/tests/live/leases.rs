@@ -75,7 +75,7 @@ fn without_a_server_the_command_says_so_and_what_has_no_server_is_refused() {
         let output = command(&net, 0, options).output().unwrap();
         assert!(!output.status.success(), "{options:?}");
     }
-    let up = command(&net, 0, &["up", &device, "--dhcp", "--via", "af_packet"]).output().unwrap();
+    let up = command(&net, 0, &["up", &device, "--dhcp", "--via", "af_packet", "--wait", "0.2"]).output().unwrap();
     let said = String::from_utf8_lossy(&up.stderr);
     assert!(up.status.success() && said.contains("no DHCP server gave an address yet"), "{said}");
     assert_eq!(interface(&net)["dhcp"]["state"], "asks for servers");

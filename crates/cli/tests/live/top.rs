@@ -40,7 +40,8 @@ fn where_nothing_runs_it_says_so() {
     readers[0].signal(rustix::process::Signal::STOP);
     let frame = datagram(0, 53, 1400);
     until("a stopped reader's losses are told", || {
-        (0..2000).for_each(|_| sender.send(&frame).unwrap());
+        // More than its ring of 32 MiB holds.
+        (0..26_000).for_each(|_| sender.send(&frame).unwrap());
         let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(shown.contains("stopped"), "{shown}");

@@ -33,8 +33,8 @@ pub(crate) struct Args {
     to: Option<SocketAddr>,
 
     /// Seconds to go on receiving after the end of standard input; 1 for udp, and for tcp no limit if not given
-    #[arg(long, value_name = "SECONDS")]
-    wait: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
+    wait: Option<Duration>,
 }
 
 /// How long the command waits at its end for the driver to send the channel's remaining packets.
@@ -52,11 +52,9 @@ Examples:
 const WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let wait = args.wait.map(Duration::try_from_secs_f64).transpose();
-    let wait = wait.map_err(|_| CommandError::Wrong("--wait: a number of seconds, 0 or more".into()))?;
     match args.socket.protocol {
-        Protocol::Udp => datagrams(args, wait.unwrap_or(WAIT)),
-        Protocol::Tcp => connection::run(args, wait),
+        Protocol::Udp => datagrams(args, args.wait.unwrap_or(WAIT)),
+        Protocol::Tcp => connection::run(args, args.wait),
     }
 }
 

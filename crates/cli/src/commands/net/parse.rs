@@ -1,6 +1,13 @@
 //! Parses addresses and rates of the command line. Each error names the wrong part and the right form.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// A time in seconds: `20`, `0.5`.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "a number of seconds, 0 or more".into())
+}
 
 /// An address and its prefix length in bits: `10.0.0.2/24`, `fd00::2/64`.
 pub(super) fn prefix(text: &str) -> Result<(IpAddr, u8), String> {

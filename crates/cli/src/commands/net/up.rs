@@ -27,9 +27,13 @@ pub(super) struct UpArgs {
     gateways: Vec<IpAddr>,
 
     /// Have an address of IPv4, its prefix and a router from a DHCP server (RFC 2131), and give them back at `net down`. The command waits
-    /// for a server, for 20 s at most
+    /// for a server as long as `--wait` says
     #[arg(long)]
     dhcp: bool,
+
+    /// How long the command waits for a DHCP server
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = parse::seconds)]
+    wait: Duration,
 
     /// Leave the device to the host, and take the packets of flows of IPv4 only; addresses, routes and neighbours are the host's
     #[arg(long, conflicts_with_all = ["addresses", "gateways", "dhcp"])]
@@ -62,8 +66,7 @@ Examples:
   streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes
   streamline net up test0 --addr 10.9.0.1/24 --via loopback              no device: for tests on one host";
 
-/// How long `net up` waits for a DHCP server, and how often it checks.
-const DHCP_WAIT: Duration = Duration::from_secs(20);
+/// How often `net up` checks whether a DHCP server gave an address.
 const DHCP_LOOK: Duration = Duration::from_millis(50);
 
 /// Give a device back to the host; flows on it end
@@ -128,7 +131,7 @@ pub(super) fn up(args: &UpArgs) -> Outcome {
         if !interfaces.iter().any(waits) {
             break interfaces;
         }
-        if begun.elapsed() > DHCP_WAIT {
+        if begun.elapsed() > args.wait {
             tell!(
                 "warning: no DHCP server gave an address yet; the interface asks on, and `streamline net ls` says how it stands"
             );
