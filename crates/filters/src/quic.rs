@@ -3,31 +3,18 @@
 //! `protocols::quic::conversation` finds and reads the hellos. This file keeps the flows, and makes the records.
 
 use crate::parts::class_table::ClassTable;
-use crate::parts::eve::{NAME, eve_fields};
+use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::{Facts, Heads};
 use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use protocols::carry::Carried;
-use protocols::conversation::{Fed, Side};
+use protocols::conversation::{Fact as _, Fed, Side};
 use protocols::quic;
 use protocols::quic::conversation::{CONNECTIONS, Conversation, Fact};
 use std::collections::VecDeque;
 
-static SCHEMA: Schema = Schema::new(
-    "quic",
-    &eve_fields![
-        Field::new("quic.version", FieldType::Text),
-        Field::new("quic.sni", FieldType::Text),
-        Field::new("quic.client_alpns", FieldType::Rows(&NAME)),
-        Field::new("quic.ja3.hash", FieldType::Text),
-        Field::new("quic.ja3.string", FieldType::Text),
-        Field::new("quic.ja4", FieldType::Text),
-        Field::new("quic.ua", FieldType::Text),
-        Field::new("quic.cyu.hash", FieldType::Text),
-        Field::new("quic.cyu.string", FieldType::Text),
-    ],
-);
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("quic");
 
 /// What `quic` is.
 pub static KIND: Kind = Kind::new("quic", "reads the hellos of QUIC clients and gives a record of each", make)

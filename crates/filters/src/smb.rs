@@ -3,7 +3,8 @@
 //! The conversation is in `protocols::smb`. This file finds the client's side, and gives what it hears: a command is a
 //! message without a body. Files are open side by side, so each gets a stream number of its own.
 
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::begin_row;
+use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
 use base::limits::TEXT_BUFFERED_BYTES;
@@ -13,21 +14,7 @@ use protocols::conversation::{Body, Ear, Fact as _, Fed, How, Id, Run, Side};
 use protocols::smb::{Conversation, Fact, Header, Hears, PREFIX_BYTES};
 use std::collections::BTreeMap;
 
-static SCHEMA: Schema = Schema::new(
-    "smb",
-    &eve_fields![
-        Field::new("smb.dialect", FieldType::Text),
-        Field::new("smb.command", FieldType::Text),
-        Field::new("smb.status", FieldType::Text),
-        Field::new("smb.status_code", FieldType::Text),
-        Field::new("smb.session_id", FieldType::Number),
-        Field::new("smb.tree_id", FieldType::Number),
-        Field::new("smb.filename", FieldType::Text),
-        Field::new("smb.access", FieldType::Text),
-        Field::new("smb.share", FieldType::Text),
-        Field::new("smb.named_pipe", FieldType::Text),
-    ],
-);
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]) }.schema("smb");
 
 /// What `smb` is.
 pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, and the files", make)

@@ -8,7 +8,8 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::eve::{NAME, begin_row, eve_fields};
+use crate::parts::eve::begin_row;
+use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
 use base::limits::{SMTP_PARTS, SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
@@ -19,22 +20,10 @@ use protocols::conversation::{Body, Ear, Fact as _, Fed, How, Id, Run, Side, Wan
 use protocols::mime::Found;
 use protocols::smtp::{Conversation, Fact};
 
-static SCHEMA: Schema = Schema::new(
-    "smtp",
-    &eve_fields![
-        Field::new("email.from", FieldType::Text),
-        Field::new("email.subject", FieldType::Text),
-        Field::new("email.date", FieldType::Text),
-        Field::new("email.message_id", FieldType::Text),
-        Field::new("email.x_mailer", FieldType::Text),
-        Field::new("email.attachment", FieldType::Rows(&NAME)),
-        Field::new("smtp.helo", FieldType::Text),
-        Field::new("smtp.mail_from", FieldType::Text),
-        Field::new("smtp.rcpt_to", FieldType::Rows(&NAME)),
-        Field::new("smtp.filename", FieldType::Text),
-        Field::new("smtp.content_type", FieldType::Text),
-    ],
-);
+const FILE: [Field; 2] =
+    [Field::new("smtp.filename", FieldType::Text), Field::new("smtp.content_type", FieldType::Text)];
+
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL).and(&FILE) }.schema("smtp");
 
 /// What `smtp` is.
 pub static KIND: Kind = Kind::new("smtp", "takes mails out of SMTP", make)

@@ -2,40 +2,18 @@
 //!
 //! `protocols::tls` finds and reads hellos and certificates. This file skips the header of a proxy.
 
-use crate::parts::eve::{NAME, eve_fields};
+use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::{Facts, Heads};
 use crate::parts::outlet::Outlet;
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use protocols::carry::Carried;
-use protocols::conversation::Fed;
+use protocols::conversation::{Fact as _, Fed};
 use protocols::proxy::{Proxy, Read};
 use protocols::tls::facts::Fact;
 use protocols::tls::opening::Opening;
 
-static SCHEMA: Schema = Schema::new(
-    "tls",
-    &eve_fields![
-        Field::new("tls.type", FieldType::Text),
-        Field::new("tls.sni", FieldType::Text),
-        Field::new("tls.version", FieldType::Text),
-        Field::new("tls.cipher", FieldType::Text),
-        Field::new("tls.client_alpns", FieldType::Rows(&NAME)),
-        Field::new("tls.server_alpns", FieldType::Rows(&NAME)),
-        Field::new("tls.ja3.hash", FieldType::Text),
-        Field::new("tls.ja3.string", FieldType::Text),
-        Field::new("tls.ja3s.hash", FieldType::Text),
-        Field::new("tls.ja3s.string", FieldType::Text),
-        Field::new("tls.ja4", FieldType::Text),
-        Field::new("tls.subject", FieldType::Text),
-        Field::new("tls.issuerdn", FieldType::Text),
-        Field::new("tls.subjectaltname", FieldType::Rows(&NAME)),
-        Field::new("tls.serial", FieldType::Text),
-        Field::new("tls.fingerprint", FieldType::Text),
-        Field::new("tls.notbefore", FieldType::Text),
-        Field::new("tls.notafter", FieldType::Text),
-    ],
-);
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("tls");
 
 /// What `tls` is.
 pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and gives a record of each", make)

@@ -16,14 +16,14 @@ pub enum Fact {
     Command,
     /// The text behind it.
     Argument,
-    /// A line of the reply.
-    Reply,
-    /// The code of a line that has one.
-    Code,
     /// The port of a data connection: the client's (PORT, EPRT) or the server's (227, 229).
     DynamicPort,
     /// Active if the client says the port, else passive.
     Mode,
+    /// A line of the reply.
+    Reply,
+    /// The code of a line that has one.
+    Code,
     /// Yes or no.
     IsAnswered,
 }
@@ -32,10 +32,10 @@ impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
         About::client("ftp.command", "ftp.command", Kind::Text),
         About::client("ftp.command_data", "ftp.command_data", Kind::Text),
-        About::server("ftp.reply", "ftp.reply", Kind::Item),
-        About::server("ftp.completion_code", "ftp.completion_code", Kind::Item),
         About::both("ftp.dynamic_port", "", Kind::Number),
         About::both("ftp.mode", "", Kind::Text),
+        About::server("ftp.reply", "ftp.reply", Kind::Item),
+        About::server("ftp.completion_code", "ftp.completion_code", Kind::Item),
         About::server("ftp.reply_received", "", Kind::Text),
     ];
 

@@ -211,7 +211,7 @@ fn probe(first: &First<'_>) -> Fit {
     }
 }
 
-const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:40.939999000Z","flow_id":7003202801543442,"event_type":"mysql","src_ip":"192.0.2.1","src_port":40007,"dest_ip":"192.0.2.2","dest_port":3306,"proto":"TCP","mysql":{"user":"bob","database":"shop","version":"8.0.36","result":"OK"}}
+const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:40.939999000Z","flow_id":7003202801543442,"event_type":"mysql","src_ip":"192.0.2.1","src_port":40007,"dest_ip":"192.0.2.2","dest_port":3306,"proto":"TCP","mysql":{"version":"8.0.36","user":"bob","database":"shop","result":"OK"}}
 "#;
 
 #[cfg(test)]

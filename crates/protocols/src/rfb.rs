@@ -234,7 +234,7 @@ fn version(bytes: &[u8]) -> Option<usize> {
     bytes.get(..12).map(<[u8]>::len)
 }
 
-const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:40.250000000Z","flow_id":3887331154809539,"event_type":"rfb","src_ip":"192.0.2.1","src_port":40002,"dest_ip":"192.0.2.2","dest_port":5900,"proto":"TCP","rfb":{"client_protocol_version":{"major":"003","minor":"008"},"authentication":{"security_type":2,"vnc":{"response":"101112131415161718191a1b1c1d1e1f","challenge":"000102030405060708090a0b0c0d0e0f"},"security_result":"OK"},"server_protocol_version":{"major":"003","minor":"008"},"framebuffer":{"width":1024,"height":768,"name":"office"}}}
+const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:40.250000000Z","flow_id":3887331154809539,"event_type":"rfb","src_ip":"192.0.2.1","src_port":40002,"dest_ip":"192.0.2.2","dest_port":5900,"proto":"TCP","rfb":{"client_protocol_version":{"major":"003","minor":"008"},"server_protocol_version":{"major":"003","minor":"008"},"authentication":{"security_type":2,"vnc":{"challenge":"000102030405060708090a0b0c0d0e0f","response":"101112131415161718191a1b1c1d1e1f"},"security_result":"OK"},"framebuffer":{"width":1024,"height":768,"name":"office"}}}
 "#;
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use std::ops::Range;
 pub enum Fact {
     /// The version of the protocol, 1 or 2.
     Version,
-    /// The command's name.
-    Command,
     /// The version that the server chose.
     Dialect,
+    /// The command's name.
+    Command,
     /// The name of the result,
     Status,
     /// and its number.
@@ -27,29 +27,29 @@ pub enum Fact {
     Session,
     /// and share.
     Tree,
-    /// The share to connect to.
-    Share,
-    /// The share, if it has pipes.
-    Pipe,
     /// The file to open.
     Name,
     /// The file that is written or read.
     File,
+    /// The share to connect to.
+    Share,
+    /// The share, if it has pipes.
+    Pipe,
 }
 
 impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
         About { field: [""; 2], buffer: [""; 2], kind: Kind::Number },
-        About { field: ["smb.command", ""], buffer: [""; 2], kind: Kind::Text },
         About { field: ["", "smb.dialect"], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["smb.command", ""], buffer: [""; 2], kind: Kind::Text },
         About { field: ["", "smb.status"], buffer: [""; 2], kind: Kind::Text },
         About { field: ["", "smb.status_code"], buffer: [""; 2], kind: Kind::Text },
         About { field: ["smb.session_id", ""], buffer: [""; 2], kind: Kind::Number },
         About { field: ["smb.tree_id", ""], buffer: [""; 2], kind: Kind::Number },
-        About { field: ["smb.share", ""], buffer: ["smb.share", ""], kind: Kind::Text },
-        About { field: ["smb.named_pipe", ""], buffer: ["smb.named_pipe", ""], kind: Kind::Text },
         About { field: ["smb.filename", ""], buffer: [""; 2], kind: Kind::Text },
         About { field: ["smb.filename"; 2], buffer: [""; 2], kind: Kind::Text },
+        About { field: ["smb.share", ""], buffer: ["smb.share", ""], kind: Kind::Text },
+        About { field: ["smb.named_pipe", ""], buffer: ["smb.named_pipe", ""], kind: Kind::Text },
     ];
 
     fn number(self) -> usize {

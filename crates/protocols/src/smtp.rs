@@ -13,12 +13,6 @@ use crate::conversation::{About, Kind};
 /// A fact about a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// The client's name, with each mail.
-    Helo,
-    /// The sender.
-    MailFrom,
-    /// One of the receivers.
-    RcptTo,
     /// Fields of the mail's head: whom it is from,
     From,
     /// whom it is to,
@@ -35,13 +29,16 @@ pub enum Fact {
     XMailer,
     /// The name of a mail that is a file.
     Attachment,
+    /// The client's name, with each mail.
+    Helo,
+    /// The sender.
+    MailFrom,
+    /// One of the receivers.
+    RcptTo,
 }
 
 impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
-        About { field: ["smtp.helo", ""], buffer: ["smtp.helo", ""], kind: Kind::Text },
-        About { field: ["smtp.mail_from", ""], buffer: ["smtp.mail_from", ""], kind: Kind::Text },
-        About { field: ["smtp.rcpt_to", ""], buffer: ["smtp.rcpt_to", ""], kind: Kind::Item },
         About { field: ["email.from", ""], buffer: ["email.from", ""], kind: Kind::Text },
         About { field: ["", ""], buffer: ["email.to", ""], kind: Kind::Text },
         About { field: ["", ""], buffer: ["email.cc", ""], kind: Kind::Text },
@@ -50,6 +47,9 @@ impl crate::conversation::Fact for Fact {
         About { field: ["email.message_id", ""], buffer: ["email.message_id", ""], kind: Kind::Text },
         About { field: ["email.x_mailer", ""], buffer: ["email.x_mailer", ""], kind: Kind::Text },
         About { field: ["email.attachment", ""], buffer: [""; 2], kind: Kind::Item },
+        About { field: ["smtp.helo", ""], buffer: ["smtp.helo", ""], kind: Kind::Text },
+        About { field: ["smtp.mail_from", ""], buffer: ["smtp.mail_from", ""], kind: Kind::Text },
+        About { field: ["smtp.rcpt_to", ""], buffer: ["smtp.rcpt_to", ""], kind: Kind::Item },
     ];
 
     fn number(self) -> usize {

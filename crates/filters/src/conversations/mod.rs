@@ -5,7 +5,8 @@ mod first;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::eve::{NAME, begin_row, eve_fields};
+use crate::parts::eve::begin_row;
+use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
 use base::limits::{TALK_BUFFERED_BYTES, TALK_EXCHANGES, TALK_ITEMS, TALK_TEXT_BYTES};
@@ -13,7 +14,7 @@ use filter::prelude::*;
 use first::{First, Found};
 use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::conversation::{self, Ear, Fact as _, Fed, How, Id, Over, Protocol, Run, Side, Talk};
+use protocols::conversation::{Ear, Fact as _, Fed, How, Id, Over, Protocol, Run, Side, Talk};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
@@ -46,102 +47,6 @@ fn make<T: Talk>(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 /// The static parts of a protocol's filter.
 struct Of<T>(PhantomData<T>);
 
-/// Most fields of a protocol's records.
-const FIELDS: usize = 64;
-
-/// The common fields, and then those of facts: first what clients say, then what servers say. Those of one name are one.
-/// The number counts them.
-const fn fields(facts: &[conversation::About]) -> ([Field; FIELDS], usize) {
-    let common = eve_fields![];
-    let mut fields = [Field::new("", FieldType::Number); FIELDS];
-    let mut count = 0;
-    while count < common.len() {
-        fields[count] = common[count];
-        count += 1;
-    }
-    let mut at = 0;
-    while at < 2 * facts.len() {
-        let about = &facts[at % facts.len()];
-        let name = about.field[at / facts.len()];
-        if !name.is_empty() && !has(&fields, count, name) {
-            let place = place(&fields, count, name);
-            let mut behind = count;
-            while behind > place {
-                fields[behind] = fields[behind - 1];
-                behind -= 1;
-            }
-            fields[place] = Field::new(name, field_type(about.kind));
-            count += 1;
-        }
-        at += 1;
-    }
-    (fields, count)
-}
-
-const fn field_type(kind: conversation::Kind) -> FieldType {
-    match kind {
-        _ if kind.is_item() => FieldType::Rows(&NAME),
-        conversation::Kind::Number => FieldType::Number,
-        _ => FieldType::Text,
-    }
-}
-
-const fn has(fields: &[Field; FIELDS], count: usize, name: &str) -> bool {
-    let mut at = 0;
-    while at < count {
-        if is_same(fields[at].name.as_bytes(), name.as_bytes()) {
-            return true;
-        }
-        at += 1;
-    }
-    false
-}
-
-/// Where a field belongs: behind the last one that has most of the words before its name's last dot.
-const fn place(fields: &[Field; FIELDS], count: usize, name: &str) -> usize {
-    let (mut most, mut place, mut at) = (0, count, 0);
-    while at < count {
-        let common = common_words(fields[at].name.as_bytes(), name.as_bytes());
-        if common > 0 && common >= most {
-            (most, place) = (common, at + 1);
-        }
-        at += 1;
-    }
-    place
-}
-
-/// The length of the words, each with a dot behind it, that both names begin with.
-const fn common_words(one: &[u8], other: &[u8]) -> usize {
-    let (mut words, mut at) = (0, 0);
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
-        if one[at - 1] == b'.' {
-            words = at;
-        }
-    }
-    words
-}
-
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
-    }
-    at == one.len() && at == other.len()
-}
-
-/// The same fields for an object in an alert: without the common ones, and without the protocol's name in front.
-const fn object_fields((fields, count): &([Field; FIELDS], usize), name: &str) -> ([Field; FIELDS], usize) {
-    let common = eve_fields![].len();
-    let mut own = [Field::new("", FieldType::Number); FIELDS];
-    let mut at = common;
-    while at < *count {
-        own[at - common] = Field::new(fields[at].name.split_at(name.len() + 1).1, fields[at].kind);
-        at += 1;
-    }
-    (own, at - common)
-}
-
 /// Declares and lists kinds, and lists objects.
 macro_rules! tables {
     (; $($module:ident $app:ident)*) => {
@@ -165,11 +70,11 @@ macro_rules! tables {
 protocols::talks! { tables {} }
 
 impl<T: Talk> Of<T> {
-    const FIELDS: &'static ([Field; FIELDS], usize) = &fields(T::PROTOCOL.facts);
-    const SCHEMA: &'static Schema = &Schema::new(T::PROTOCOL.app.name(), Self::FIELDS.0.split_at(Self::FIELDS.1).0);
-    const OBJECT_FIELDS: &'static ([Field; FIELDS], usize) = &object_fields(Self::FIELDS, T::PROTOCOL.app.name());
-    const OBJECT: &'static Schema =
-        &Schema::object(T::PROTOCOL.app.name(), Self::OBJECT_FIELDS.0.split_at(Self::OBJECT_FIELDS.1).0);
+    const NAME: &'static str = T::PROTOCOL.app.name();
+    const FIELDS: &'static FactFields = &FactFields::record(T::PROTOCOL.facts);
+    const OBJECT_FIELDS: &'static FactFields = &Self::FIELDS.within(Self::NAME);
+    const SCHEMA: &'static Schema = &Self::FIELDS.schema(Self::NAME);
+    const OBJECT: &'static Schema = &Self::OBJECT_FIELDS.object(Self::NAME);
     const EXAMPLES: &'static [Example] = &[Example { request: T::PROTOCOL.example.0, output: T::PROTOCOL.example.1 }];
 }
 

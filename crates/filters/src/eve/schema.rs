@@ -2,48 +2,43 @@
 //! `crates/cli/tests/all/eve.rs` checks the output against that file.
 
 use crate::dns::row::QUERY;
-use crate::parts::eve::NAME;
+use crate::parts::eve::VLAN;
+use crate::parts::fact_fields::FactFields;
 use filter::{Field, FieldType, Schema};
+use protocols::conversation::Fact as _;
+use protocols::{ftp, http, sip, smtp, ssh, tls};
 
-/// The common fields of all events, then the event's own.
+/// The common fields of all events.
+const EVENT: FactFields = FactFields::new(&[
+    Field::new("timestamp", FieldType::EveTime),
+    Field::new("flow_id", FieldType::Number),
+    Field::new("vlan", FieldType::Rows(&VLAN)),
+    Field::new("src_ip", FieldType::Address),
+    Field::new("src_port", FieldType::Number),
+    Field::new("dest_ip", FieldType::Address),
+    Field::new("dest_port", FieldType::Number),
+    Field::new("proto", FieldType::Text),
+    Field::new("tunnel.src_ip", FieldType::Address),
+    Field::new("tunnel.dest_ip", FieldType::Address),
+    Field::new("tunnel.proto", FieldType::Text),
+    Field::new("tunnel.depth", FieldType::Number),
+]);
+
+/// An event about a protocol, from the facts that EVE has.
 macro_rules! event {
-    ($name:literal, $($field:expr),* $(,)?) => {
-        Schema::new(
-            $name,
-            &[
-                Field::new("timestamp", FieldType::EveTime),
-                Field::new("flow_id", FieldType::Number),
-                Field::new("vlan", FieldType::Rows(&crate::parts::eve::VLAN)),
-                Field::new("src_ip", FieldType::Address),
-                Field::new("src_port", FieldType::Number),
-                Field::new("dest_ip", FieldType::Address),
-                Field::new("dest_port", FieldType::Number),
-                Field::new("proto", FieldType::Text),
-                Field::new("tunnel.src_ip", FieldType::Address),
-                Field::new("tunnel.dest_ip", FieldType::Address),
-                Field::new("tunnel.proto", FieldType::Text),
-                Field::new("tunnel.depth", FieldType::Number),
-                $($field),*
-            ],
-        )
-    };
-}
-
-/// An event, and the object of the same name in it: alerts contain such objects, too.
-macro_rules! object {
-    ($event:ident, $object:ident, $name:literal { $($field:literal: $kind:expr),* $(,)? }) => {
+    ($event:ident, $object:ident, $name:literal, $fields:expr) => {
         #[doc = concat!("An event about ", $name, ".")]
-        pub static $event: Schema = event!($name, $(Field::new(concat!($name, ".", $field), $kind)),*);
+        pub static $event: Schema = const { &$fields }.schema($name);
         #[doc = concat!("The object `", $name, "` of other events.")]
-        pub static $object: Schema = Schema::object($name, &[$(Field::new($field, $kind)),*]);
+        pub static $object: Schema = const { &$fields.within($name) }.object($name);
     };
 }
 
 pub(crate) static ALL: [&Schema; 9] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP];
 
 /// A flow that ended.
-pub(crate) static FLOW: Schema = event!(
-    "flow",
+pub(crate) static FLOW: Schema = const {
+    &EVENT.and(&[
     Field::new("icmp_type", FieldType::Number),
     Field::new("icmp_code", FieldType::Number),
     Field::new("app_proto", FieldType::Text),
@@ -62,62 +57,57 @@ pub(crate) static FLOW: Schema = event!(
     Field::new("tcp.tcp_flags_tc", FieldType::Text),
     Field::new("tcp.ts_gap", FieldType::Flag),
     Field::new("tcp.tc_gap", FieldType::Flag),
-);
+    ])
+}
+.schema("flow");
 
-/// An HTTP request with its response.
-pub(crate) static HTTP: Schema = event!(
-    "http",
-    Field::new("http.hostname", FieldType::Text),
-    Field::new("http.url", FieldType::Text),
-    Field::new("http.http_user_agent", FieldType::Text),
-    Field::new("http.http_content_type", FieldType::Text),
-    Field::new("http.http_refer", FieldType::Text),
-    Field::new("http.http_method", FieldType::Text),
-    Field::new("http.protocol", FieldType::Text),
-    Field::new("http.status", FieldType::Number),
-    Field::new("http.length", FieldType::Number),
-);
+/// EVE names a body as a file, and says nothing of what clients disagree about.
+const HTTP_FIELDS: FactFields = EVENT
+    .facts(http::Fact::ALL)
+    .without(&["http.direction", "http.content_encoding", "http.filename", "http.ambiguous", "http.cut"])
+    .and(&[Field::new("http.length", FieldType::Number)]);
+
+// An HTTP request with its response.
+event!(HTTP, HTTP_OBJECT, "http", HTTP_FIELDS);
 
 /// A body of HTTP, with the request for it.
-pub(crate) static FILEINFO: Schema = event!(
-    "fileinfo",
-    Field::new("http.hostname", FieldType::Text),
-    Field::new("http.url", FieldType::Text),
-    Field::new("http.http_user_agent", FieldType::Text),
-    Field::new("http.http_content_type", FieldType::Text),
-    Field::new("http.http_refer", FieldType::Text),
-    Field::new("http.http_method", FieldType::Text),
-    Field::new("http.protocol", FieldType::Text),
-    Field::new("http.status", FieldType::Number),
-    Field::new("http.length", FieldType::Number),
-    Field::new("app_proto", FieldType::Text),
-    Field::new("fileinfo.filename", FieldType::Text),
-    Field::new("fileinfo.gaps", FieldType::Flag),
-    Field::new("fileinfo.state", FieldType::Text),
-    Field::new("fileinfo.sha256", FieldType::Text),
-    Field::new("fileinfo.stored", FieldType::Flag),
-    Field::new("fileinfo.size", FieldType::Number),
-);
+pub(crate) static FILEINFO: Schema = const {
+    &HTTP_FIELDS.and(&[
+        Field::new("app_proto", FieldType::Text),
+        Field::new("fileinfo.filename", FieldType::Text),
+        Field::new("fileinfo.gaps", FieldType::Flag),
+        Field::new("fileinfo.state", FieldType::Text),
+        Field::new("fileinfo.sha256", FieldType::Text),
+        Field::new("fileinfo.stored", FieldType::Flag),
+        Field::new("fileinfo.size", FieldType::Number),
+    ])
+}
+.schema("fileinfo");
 
 // A DNS message: version 3 of these events.
-object!(DNS, DNS_OBJECT, "dns" {
-    "version": FieldType::Number,
-    "type": FieldType::Text,
-    "tx_id": FieldType::Number,
-    "id": FieldType::Number,
-    "flags": FieldType::Text,
-    "qr": FieldType::Flag,
-    "aa": FieldType::Flag,
-    "tc": FieldType::Flag,
-    "rd": FieldType::Flag,
-    "ra": FieldType::Flag,
-    "z": FieldType::Flag,
-    "opcode": FieldType::Number,
-    "rcode": FieldType::Text,
-    "queries": FieldType::Rows(&QUERY),
-    "answers": FieldType::Rows(&ANSWER),
-    "authorities": FieldType::Rows(&ANSWER),
-});
+event!(
+    DNS,
+    DNS_OBJECT,
+    "dns",
+    EVENT.and(&[
+        Field::new("dns.version", FieldType::Number),
+        Field::new("dns.type", FieldType::Text),
+        Field::new("dns.tx_id", FieldType::Number),
+        Field::new("dns.id", FieldType::Number),
+        Field::new("dns.flags", FieldType::Text),
+        Field::new("dns.qr", FieldType::Flag),
+        Field::new("dns.aa", FieldType::Flag),
+        Field::new("dns.tc", FieldType::Flag),
+        Field::new("dns.rd", FieldType::Flag),
+        Field::new("dns.ra", FieldType::Flag),
+        Field::new("dns.z", FieldType::Flag),
+        Field::new("dns.opcode", FieldType::Number),
+        Field::new("dns.rcode", FieldType::Text),
+        Field::new("dns.queries", FieldType::Rows(&QUERY)),
+        Field::new("dns.answers", FieldType::Rows(&ANSWER)),
+        Field::new("dns.authorities", FieldType::Rows(&ANSWER)),
+    ])
+);
 
 /// A resource record of an answer.
 pub static ANSWER: Schema = Schema::new(
@@ -130,63 +120,19 @@ pub static ANSWER: Schema = Schema::new(
     ],
 );
 
-// A TLS handshake.
-object!(TLS, TLS_OBJECT, "tls" {
-    "subject": FieldType::Text,
-    "issuerdn": FieldType::Text,
-    "serial": FieldType::Text,
-    "fingerprint": FieldType::Text,
-    "sni": FieldType::Text,
-    "version": FieldType::Text,
-    "notbefore": FieldType::Text,
-    "notafter": FieldType::Text,
-    "ja3.hash": FieldType::Text,
-    "ja3.string": FieldType::Text,
-    "ja3s.hash": FieldType::Text,
-    "ja3s.string": FieldType::Text,
-    "ja4": FieldType::Text,
-    "client_alpns": FieldType::Rows(&NAME),
-    "server_alpns": FieldType::Rows(&NAME),
-});
-
-// The version strings and key exchanges of both sides of SSH, which are sent in the clear.
-object!(SSH, SSH_OBJECT, "ssh" {
-    "client.proto_version": FieldType::Text,
-    "client.software_version": FieldType::Text,
-    "client.hassh.hash": FieldType::Text,
-    "client.hassh.string": FieldType::Text,
-    "server.proto_version": FieldType::Text,
-    "server.software_version": FieldType::Text,
-    "server.hassh.hash": FieldType::Text,
-    "server.hassh.string": FieldType::Text,
-});
-
-// A mail.
-object!(SMTP, SMTP_OBJECT, "smtp" {
-    "helo": FieldType::Text,
-    "mail_from": FieldType::Text,
-    "rcpt_to": FieldType::Rows(&NAME),
-});
-
-// A command of FTP, with the replies to it.
-object!(FTP, FTP_OBJECT, "ftp" {
-    "command": FieldType::Text,
-    "command_data": FieldType::Text,
-    "reply": FieldType::Rows(&NAME),
-    "completion_code": FieldType::Rows(&NAME),
-    "dynamic_port": FieldType::Number,
-    "mode": FieldType::Text,
-    "reply_received": FieldType::Text,
-});
-
-// A message of SIP.
-pub(crate) static SIP: Schema = event!(
-    "sip",
-    Field::new("sip.method", FieldType::Text),
-    Field::new("sip.uri", FieldType::Text),
-    Field::new("sip.version", FieldType::Text),
-    Field::new("sip.request_line", FieldType::Text),
-    Field::new("sip.code", FieldType::Text),
-    Field::new("sip.reason", FieldType::Text),
-    Field::new("sip.response_line", FieldType::Text),
+event!(
+    TLS,
+    TLS_OBJECT,
+    "tls",
+    EVENT.facts(tls::facts::Fact::ALL).without(&["tls.type", "tls.cipher", "tls.subjectaltname"])
 );
+event!(SSH, SSH_OBJECT, "ssh", EVENT.facts(ssh::Fact::ALL));
+event!(SMTP, SMTP_OBJECT, "smtp", EVENT.facts(smtp::Fact::ALL).without(&["email"]));
+event!(FTP, FTP_OBJECT, "ftp", EVENT.facts(ftp::Fact::ALL));
+
+/// A message of SIP.
+pub(crate) static SIP: Schema = const {
+    let other = ["sip.from", "sip.to", "sip.call_id", "sip.user_agent", "sip.content_type"];
+    &EVENT.facts(sip::Fact::ALL).without(&other)
+}
+.schema("sip");

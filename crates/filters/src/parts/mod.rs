@@ -9,6 +9,7 @@ pub mod eve;
 pub(crate) mod expression;
 pub(crate) mod fields;
 pub mod flow_table;
+pub mod fact_fields;
 pub(crate) mod frame_line;
 #[cfg(test)]
 pub(crate) mod handmade;

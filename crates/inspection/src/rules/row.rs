@@ -8,10 +8,11 @@ use super::connection::Connection;
 use super::frame::Parsed;
 use base64::Engine as _;
 use filter::prelude::*;
-use filter::record::{FIELDS_MAX, list_push};
+use filter::record::list_push;
 use filters::conversations::OBJECTS;
 use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use filters::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
+use filters::parts::fact_fields::FactFields;
 use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::tunnel::Kind as Tunnel;
@@ -20,26 +21,20 @@ use rules::engine::{Found, Verdict};
 use rules::names::App;
 use rules::{Packet, Rule, Transaction};
 
-pub(crate) static SCHEMA: Schema = Schema::new("alert", ALL_FIELDS.0.split_at(ALL_FIELDS.1).0);
+pub(crate) static SCHEMA: Schema = const { &all_fields() }.schema("alert");
 
-/// `FIELDS`, and the objects of conversations that are not among them. The number counts them.
-static ALL_FIELDS: ([Field; FIELDS_MAX], usize) = {
-    let (mut all, mut count) = ([FIELDS[0]; FIELDS_MAX], 0);
-    while count < FIELDS.len() {
-        all[count] = FIELDS[count];
-        count += 1;
-    }
-    let mut at = 0;
+/// `FIELDS`, and the objects of conversations that are not among them.
+const fn all_fields() -> FactFields {
+    let (mut fields, mut at) = (FactFields::new(FIELDS), 0);
     while at < OBJECTS.len() {
         let (app, schema) = OBJECTS[at];
         if !matches!(app, App::Ftp | App::Ssh) {
-            all[count] = Field::new(schema.name, FieldType::Rows(schema));
-            count += 1;
+            fields = fields.and(&[Field::new(schema.name, FieldType::Rows(schema))]);
         }
         at += 1;
     }
-    (all, count)
-};
+    fields
+}
 
 const FIELDS: &[Field] = &[
     Field::new("timestamp", FieldType::EveTime),
@@ -80,6 +75,7 @@ const FIELDS: &[Field] = &[
     Field::new("sctp", FieldType::Rows(&objects::SCTP)),
     Field::new("http", FieldType::Rows(&objects::HTTP)),
     Field::new("websocket", FieldType::Rows(&objects::WEBSOCKET)),
+    #[cfg(feature = "quic")]
     Field::new("quic", FieldType::Rows(&objects::QUIC)),
     Field::new("dns", FieldType::Rows(&DNS_OBJECT)),
     Field::new("llmnr", FieldType::Rows(&objects::LLMNR)),

@@ -13,12 +13,12 @@ pub enum Fact {
     Type,
     /// The host that the client asks for.
     Sni,
-    /// An application protocol that the client offers, or the one that the server chose.
-    Alpn,
     /// The highest version that the client offers, or the one that the server chose, as rules name it.
     Version,
     /// The cipher suite that the server chose.
     Cipher,
+    /// An application protocol that the client offers, or the one that the server chose.
+    Alpn,
     /// MD5 of the next one, in hexadecimal.
     Ja3Hash,
     /// Versions and numbers that the client offers (JA3), or the server chose (JA3S).
@@ -59,9 +59,9 @@ impl conversation::Fact for Fact {
     const ALL: &'static [About] = &[
         About::both("tls.type", "", Kind::Text),
         About::client("tls.sni", "tls.sni", Kind::Name),
-        About { field: ["tls.client_alpns", "tls.server_alpns"], buffer: ["tls.alpn"; 2], kind: Kind::NameItem },
         About::both("tls.version", "tls.version", Kind::Shown(show_version)),
         About::server("tls.cipher", "", Kind::Text),
+        About { field: ["tls.client_alpns", "tls.server_alpns"], buffer: ["tls.alpn"; 2], kind: Kind::NameItem },
         About { field: ["tls.ja3.hash", "tls.ja3s.hash"], buffer: ["ja3.hash", "ja3s.hash"], kind: Kind::Text },
         About { field: ["tls.ja3.string", "tls.ja3s.string"], buffer: ["ja3.string", "ja3s.string"], kind: Kind::Text },
         About::client("tls.ja4", "ja4.hash", Kind::Text),

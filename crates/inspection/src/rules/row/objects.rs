@@ -15,8 +15,9 @@ use filters::conversations::OBJECTS;
 use filters::dhcp::{self, Dhcp};
 use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use filters::eve::events;
-use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, HTTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
 use filters::parts::eve::NAME;
+use filters::parts::fact_fields::FactFields;
 use protocols::conversation::{About, Fact as _, Kind, Side};
 #[cfg(feature = "quic")]
 use protocols::quic::conversation::Fact as QuicFact;
@@ -58,61 +59,37 @@ pub(crate) static SCTP: Schema = Schema::object(
 );
 
 /// An HTTP exchange.
-pub(crate) static HTTP: Schema = Schema::object(
-    "http",
-    &[
-        Field::new("hostname", FieldType::Text),
-        Field::new("url", FieldType::Text),
-        Field::new("http_user_agent", FieldType::Text),
-        Field::new("http_content_type", FieldType::Text),
-        Field::new("http_refer", FieldType::Text),
-        Field::new("http_method", FieldType::Text),
-        Field::new("protocol", FieldType::Text),
-        Field::new("status", FieldType::Number),
-        Field::new("length", FieldType::Number),
+pub(crate) static HTTP: Schema = const {
+    &FactFields::new(HTTP_OBJECT.fields).and(&[
         Field::new("http2.request.error_code", FieldType::Text),
         Field::new("http2.request.priority", FieldType::Number),
-    ],
-);
+    ])
+}
+.object("http");
 
 /// A WebSocket frame.
 pub(crate) static WEBSOCKET: Schema =
     Schema::object("websocket", &[Field::new("opcode", FieldType::Text), Field::new("mask", FieldType::Number)]);
 
 /// The first messages of QUIC.
-pub(crate) static QUIC: Schema = Schema::object(
-    "quic",
-    &[
-        Field::new("version", FieldType::Text),
-        Field::new("sni", FieldType::Text),
-        Field::new("ja3.hash", FieldType::Text),
-        Field::new("ja3.string", FieldType::Text),
-        Field::new("ja4", FieldType::Text),
-        Field::new("ua", FieldType::Text),
-        Field::new("cyu.hash", FieldType::Text),
-        Field::new("cyu.string", FieldType::Text),
-    ],
-);
+#[cfg(feature = "quic")]
+pub(crate) static QUIC: Schema =
+    const { &FactFields::new(&[]).facts(QuicFact::ALL).without(&["quic.client_alpns"]).within("quic") }.object("quic");
 
 /// An FTP data connection.
 pub(crate) static FTP_DATA: Schema =
     Schema::object("ftp_data", &[Field::new("command", FieldType::Text), Field::new("filename", FieldType::Text)]);
 
 /// The head of a mail.
-pub(crate) static EMAIL: Schema = Schema::object(
-    "email",
-    &[
+pub(crate) static EMAIL: Schema = const {
+    let own = FactFields::new(&[]).facts(smtp::Fact::ALL).within("email");
+    &own.and(&[
         Field::new("status", FieldType::Text),
-        Field::new("from", FieldType::Text),
         Field::new("to", FieldType::Rows(&NAME)),
         Field::new("cc", FieldType::Rows(&NAME)),
-        Field::new("subject", FieldType::Text),
-        Field::new("date", FieldType::Text),
-        Field::new("message_id", FieldType::Text),
-        Field::new("x_mailer", FieldType::Text),
-        Field::new("attachment", FieldType::Rows(&NAME)),
-    ],
-);
+    ])
+}
+.object("email");
 
 /// A DHCP message.
 pub(crate) static DHCP: Schema = Schema::object(
