@@ -14,7 +14,8 @@ use protocols::conversation::{Body, Ear, Fact as _, Fed, How, Id, Run, Side};
 use protocols::smb::{Conversation, Fact, Header, Hears, PREFIX_BYTES};
 use std::collections::BTreeMap;
 
-static SCHEMA: Schema = const { &FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]) }.schema("smb");
+static SCHEMA: Schema =
+    const { &FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]) }.schema("smb");
 
 /// What `smb` is.
 pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, and the files", make)

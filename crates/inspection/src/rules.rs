@@ -34,7 +34,6 @@ pub(crate) mod row;
 mod small;
 mod smb;
 mod smtp;
-mod ssh;
 mod talks;
 mod tcp_events;
 #[cfg(test)]

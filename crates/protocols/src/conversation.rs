@@ -155,6 +155,8 @@ pub enum Kind {
     Word(Words),
     /// One of a list of such numbers.
     WordItem(Words),
+    /// A part of a frame, for an ear that wants frames. No record has it, and rules keep it until they have seen it.
+    Frame,
 }
 
 /// Names of numbers.
@@ -306,11 +308,8 @@ pub trait Ear<F> {
     /// A limit left something out; `what` names it.
     fn lost(&mut self, _id: Id, _what: &'static str) {}
 
-    /// Something that counters show happened so often.
+    /// So many messages are damaged, or bytes of them are missing, and they are not read; `what` names them.
     fn count(&mut self, _what: &'static str, _times: u64) {}
-
-    /// A message is not read, since bytes of it are missing; `what` names it.
-    fn missed(&mut self, _what: &'static str) {}
 
     /// The message is over.
     fn end(&mut self, id: Id, how: How);

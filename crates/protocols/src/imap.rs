@@ -156,7 +156,7 @@ impl Conversation {
     fn command(&mut self, line: &[u8], ear: &mut dyn Ear<Fact>) {
         let Some((tag, name, argument)) = words(line) else { return };
         if self.asked.len() == COMMANDS {
-            ear.missed("imap replies no longer awaited");
+            ear.count("imap replies no longer awaited", 1);
             self.end_reply(0, How::Cut, ear);
         }
         let id = Id { exchange: self.next, side: Side::Client };

@@ -138,7 +138,7 @@ impl Conversation {
             self.end_replies(0, ear);
         }
         if self.asked.len() == COMMANDS {
-            ear.missed("pop3 replies no longer awaited");
+            ear.count("pop3 replies no longer awaited", 1);
             self.end_reply(How::Cut, ear);
         }
         let mut words = line.split(|byte| *byte == b' ');
@@ -194,7 +194,7 @@ impl Conversation {
     /// Ends replies that are missing, all except the last ones.
     fn end_replies(&mut self, last: usize, ear: &mut dyn Ear<Fact>) {
         while self.asked.len() > last {
-            ear.missed("pop3 replies missing");
+            ear.count("pop3 replies missing", 1);
             self.end_reply(How::Gap, ear);
         }
     }
@@ -316,7 +316,7 @@ mod tests {
                 bytes => drop(conversation.feed(side, Run { bytes, time: 0 }, &kept, &mut ear)),
             }
         }
-        let retr = ["Keyword=RETR", "Argument=1", "Complete", "Status=OK", "Gap"];
+        let retr = ["Keyword=RETR", "Argument=1", "Complete", "Status=OK", "1 pop3 replies missing", "Gap"];
         let stat = ["Keyword=STAT", "Complete", "Status=OK", "Header=1", "Complete"];
         assert_eq!(ear.said, [&retr[..], &stat, &["Keyword=QUIT", "Complete"]].concat());
     }

@@ -105,7 +105,7 @@ impl Prefixed {
     /// message most of the time. Of another one nothing more is read; `what` names that.
     pub fn gap<F>(&mut self, what: &'static str, kept: &Carried, ear: &mut dyn Ear<F>) {
         if self.is_begun && !self.is_over {
-            ear.missed(what);
+            ear.count(what, 1);
             self.stop(kept);
         }
     }

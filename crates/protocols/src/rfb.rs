@@ -136,7 +136,7 @@ impl Talk for Conversation {
 
     fn gap(&mut self, _side: Side, _missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         if self.step != Step::Over {
-            ear.missed("rfb handshakes whose rest is missing");
+            ear.count("rfb handshakes whose rest is missing", 1);
             self.finish(How::Gap, kept, ear);
         }
     }

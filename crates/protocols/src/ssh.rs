@@ -51,6 +51,12 @@ pub enum Fact {
     Hassh,
     /// The offered algorithms that HASSH and HASSHserver are made of.
     HasshString,
+    /// The lengths and the message number of a record that is not encrypted,
+    RecordHeader,
+    /// what is behind them,
+    RecordData,
+    /// and all of it.
+    Record,
 }
 
 impl conversation::Fact for Fact {
@@ -75,6 +81,9 @@ impl conversation::Fact for Fact {
             buffer: ["ssh.hassh.string", "ssh.hassh.server.string"],
             kind: Kind::Name,
         },
+        About::both("", "frame ssh.record.hdr", Kind::Frame),
+        About::both("", "frame ssh.record.data", Kind::Frame),
+        About::both("", "frame ssh.record.pdu", Kind::Frame),
     ];
 
     fn number(self) -> usize {
@@ -187,7 +196,7 @@ impl Talk for Conversation {
     /// The conversation reads no later bytes of the side.
     fn gap(&mut self, side: Side, _missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         if !self.sides[side.index()].part.is_empty() {
-            ear.missed("ssh openings whose rest is missing");
+            ear.count("ssh openings whose rest is missing", 1);
         }
         self.leave(side, kept, ear);
         self.tell_over(ear);
@@ -200,11 +209,6 @@ impl Talk for Conversation {
 }
 
 impl Conversation {
-    /// Whether the conversation passes over later bytes of this side.
-    pub fn is_over(&self, side: Side) -> bool {
-        self.sides[side.index()].is_over()
-    }
-
     fn leave(&mut self, side: Side, kept: &Carried, ear: &mut dyn Ear<Fact>) {
         let opening = &mut self.sides[side.index()];
         opening.phase = Phase::Over;
@@ -312,11 +316,14 @@ impl Opening {
             }
         }
         if wants_frames {
-            ear.frame(id, record);
+            ear.fact(id, Fact::RecordHeader, &record[..6]);
+            ear.fact(id, Fact::RecordData, &record[6..]);
+            ear.fact(id, Fact::Record, record);
         }
         // What follows is encrypted.
         if kind == Some(NEWKEYS) {
             self.phase = Phase::Over;
+            self.finish(id, How::Complete, ear);
         }
         Some(record.len())
     }
@@ -337,7 +344,9 @@ impl Opening {
 
     fn behind_offer(&mut self, id: Id, wants_frames: bool, ear: &mut dyn Ear<Fact>) {
         self.phase = if wants_frames { Phase::Records } else { Phase::Over };
-        self.finish(id, How::Complete, ear);
+        if !wants_frames {
+            self.finish(id, How::Complete, ear);
+        }
     }
 }
 
@@ -506,7 +515,7 @@ mod tests {
         let stream = [b"Hi\r\nSSH-2.0-a\r\n", &long[..], b"\0\0\0\x02\0\x15\0\0\0\x04\0\x15ab"].concat();
         for size in [1000, stream.len()] {
             let (said, _) = pieces(Side::Server, &stream, size, true);
-            let frames: Vec<&str> = said.iter().filter_map(|said| said.strip_prefix("frame ")).collect();
+            let frames: Vec<&str> = said.iter().filter_map(|said| said.strip_prefix("Record=")).collect();
             assert_eq!(frames, [String::from_utf8_lossy(&long).as_ref(), "\0\0\0\u{2}\0\u{15}"], "{size}");
         }
     }

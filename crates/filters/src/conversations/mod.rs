@@ -168,8 +168,8 @@ impl<T: Talk> Ear<T::Fact> for Listener<'_, '_, T> {
         self.outlet.count(what, 1);
     }
 
-    fn missed(&mut self, what: &'static str) {
-        self.outlet.count(what, 1);
+    fn count(&mut self, what: &'static str, times: u64) {
+        self.outlet.count(what, times);
     }
 
     fn end(&mut self, id: Id, _how: How) {

@@ -39,24 +39,24 @@ pub(crate) static ALL: [&Schema; 9] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH
 /// A flow that ended.
 pub(crate) static FLOW: Schema = const {
     &EVENT.and(&[
-    Field::new("icmp_type", FieldType::Number),
-    Field::new("icmp_code", FieldType::Number),
-    Field::new("app_proto", FieldType::Text),
-    Field::new("community_id", FieldType::Text),
-    Field::new("flow.pkts_toserver", FieldType::Number),
-    Field::new("flow.pkts_toclient", FieldType::Number),
-    Field::new("flow.bytes_toserver", FieldType::Number),
-    Field::new("flow.bytes_toclient", FieldType::Number),
-    Field::new("flow.start", FieldType::EveTime),
-    Field::new("flow.end", FieldType::EveTime),
-    Field::new("flow.age", FieldType::Number),
-    Field::new("flow.state", FieldType::Text),
-    Field::new("flow.reason", FieldType::Text),
-    Field::new("tcp.tcp_flags", FieldType::Text),
-    Field::new("tcp.tcp_flags_ts", FieldType::Text),
-    Field::new("tcp.tcp_flags_tc", FieldType::Text),
-    Field::new("tcp.ts_gap", FieldType::Flag),
-    Field::new("tcp.tc_gap", FieldType::Flag),
+        Field::new("icmp_type", FieldType::Number),
+        Field::new("icmp_code", FieldType::Number),
+        Field::new("app_proto", FieldType::Text),
+        Field::new("community_id", FieldType::Text),
+        Field::new("flow.pkts_toserver", FieldType::Number),
+        Field::new("flow.pkts_toclient", FieldType::Number),
+        Field::new("flow.bytes_toserver", FieldType::Number),
+        Field::new("flow.bytes_toclient", FieldType::Number),
+        Field::new("flow.start", FieldType::EveTime),
+        Field::new("flow.end", FieldType::EveTime),
+        Field::new("flow.age", FieldType::Number),
+        Field::new("flow.state", FieldType::Text),
+        Field::new("flow.reason", FieldType::Text),
+        Field::new("tcp.tcp_flags", FieldType::Text),
+        Field::new("tcp.tcp_flags_ts", FieldType::Text),
+        Field::new("tcp.tcp_flags_tc", FieldType::Text),
+        Field::new("tcp.ts_gap", FieldType::Flag),
+        Field::new("tcp.tc_gap", FieldType::Flag),
     ])
 }
 .schema("flow");
@@ -126,9 +126,11 @@ event!(
     "tls",
     EVENT.facts(tls::facts::Fact::ALL).without(&["tls.type", "tls.cipher", "tls.subjectaltname"])
 );
-event!(SSH, SSH_OBJECT, "ssh", EVENT.facts(ssh::Fact::ALL));
 event!(SMTP, SMTP_OBJECT, "smtp", EVENT.facts(smtp::Fact::ALL).without(&["email"]));
 event!(FTP, FTP_OBJECT, "ftp", EVENT.facts(ftp::Fact::ALL));
+
+/// What the peers of an SSH connection say of themselves.
+pub(crate) static SSH: Schema = const { &EVENT.facts(ssh::Fact::ALL) }.schema("ssh");
 
 /// A message of SIP.
 pub(crate) static SIP: Schema = const {

@@ -65,7 +65,7 @@ impl<F: Fact> Facts<F> {
                 kind => kind.shown(value),
             };
             match about.kind {
-                Kind::Text | Kind::Name | Kind::Shown(_) | Kind::Word(_) => _ = row.text(field, shown),
+                Kind::Text | Kind::Name | Kind::Shown(_) | Kind::Word(_) | Kind::Frame => _ = row.text(field, shown),
                 Kind::Number => _ = row.number(field, number()),
                 Kind::Item | Kind::NameItem | Kind::WordItem(_) => {
                     let at = items.iter().position(|item| item.0 == field).unwrap_or_else(|| {

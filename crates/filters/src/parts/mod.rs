@@ -7,9 +7,9 @@ pub mod edit;
 pub(crate) mod ending;
 pub mod eve;
 pub(crate) mod expression;
+pub mod fact_fields;
 pub(crate) mod fields;
 pub mod flow_table;
-pub mod fact_fields;
 pub(crate) mod frame_line;
 #[cfg(test)]
 pub(crate) mod handmade;

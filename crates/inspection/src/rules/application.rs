@@ -2,7 +2,7 @@
 
 use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
-use super::{dcerpc, dns, ftp, http2, small, smb, smtp, ssh, talks, tls, websocket};
+use super::{dcerpc, dns, ftp, http2, small, smb, smtp, talks, tls, websocket};
 use base::limits::RULES_EARLY_BYTES;
 use filter::prelude::*;
 use packet::Flow;
@@ -28,7 +28,6 @@ pub(super) enum Application {
     Smb(Box<smb::Connection>),
     Dns(dns::Stream),
     Tls(Box<tls::Stream>),
-    Ssh(Box<ssh::Stream>),
     Smtp(Box<smtp::Stream>),
     Ftp(Box<ftp::Stream>),
     /// A file of FTP, with its transaction.
@@ -243,7 +242,6 @@ impl Application {
             Application::Smb(smb) => smb.feed(side, run, block.gap(), to),
             Application::Dns(dns) => return dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap(), to),
-            Application::Ssh(ssh) => ssh.feed(side, run, block.gap() > 0, to),
             Application::Smtp(smtp) => {
                 smtp.feed(side, run, block.gap(), to, odd);
                 if block.has(Flags::LAST) && to_server {
@@ -306,7 +304,6 @@ impl Application {
             App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(App::Dcerpc))),
             App::Dns | App::Llmnr => Application::Dns(dns::Stream::new(app, true)),
             App::Tls => Application::Tls(Box::default()),
-            App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
             App::Ftp => Application::Ftp(Box::new(ftp::Stream::new(flow.source, flow.target))),
             app => match (talks::stream(app, flow), protocols::dns::of_ports(flow)) {
@@ -325,7 +322,6 @@ impl Application {
             Application::Http(http) => http.kept_bytes(),
             Application::Dns(dns) => dns.kept_bytes(),
             Application::Tls(tls) => tls.kept_bytes(),
-            Application::Ssh(ssh) => ssh.kept_bytes(),
             Application::Smtp(smtp) => smtp.kept_bytes(),
             Application::Ftp(ftp) => ftp.kept_bytes(),
             Application::Talk(talk) => talk.kept_bytes(),

@@ -6,7 +6,7 @@ use super::transactions::Transactions;
 use packet::Flow;
 use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::conversation::{About, Ear, Fact as _, How, Id, Run, Side, Talk};
+use protocols::conversation::{About, Ear, Fact as _, How, Id, Kind, Run, Side, Talk, Wants};
 use rules::Transaction;
 use rules::names::{Buffer, Number, numbers_of_facts, of_facts};
 use std::fmt::Debug;
@@ -68,15 +68,32 @@ impl<T: Talk> Listener<'_, T> {
         }
         self.to.change(one, id.side.is_client());
     }
+
+    /// Forgets the frames that rules have seen: a peer may send them without end.
+    fn forget_frames(&mut self, id: Id) {
+        let Names { facts, buffers, .. } = Of::<T>::NAMES;
+        let frames = facts.iter().zip(buffers).filter(|(about, _)| matches!(about.kind, Kind::Frame));
+        let frames: Vec<Buffer> = frames.filter_map(|(_, buffers)| buffers[id.side.index()]).collect();
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
+            self.to.forget_shown(one, id.side.is_client(), &frames);
+        }
+    }
 }
 
 impl<T: Talk> Ear<T::Fact> for Listener<'_, T> {
+    fn wants(&self) -> Wants {
+        Wants { frames: self.to.frames, ..Wants::default() }
+    }
+
     fn begin(&mut self, id: Id) {
         self.put(id, |_, _| {});
     }
 
     fn fact(&mut self, id: Id, fact: T::Fact, value: &[u8]) {
         if let Some(buffer) = Of::<T>::NAMES.buffers[fact.number()][id.side.index()] {
+            if matches!(fact.about().kind, Kind::Frame) {
+                self.forget_frames(id);
+            }
             self.put(id, |one, to_server| one.put_copy(buffer, to_server, value));
         }
     }
@@ -96,8 +113,8 @@ impl<T: Talk> Ear<T::Fact> for Listener<'_, T> {
         self.to.unseen = true;
     }
 
-    fn missed(&mut self, _what: &'static str) {
-        self.to.given_up += 1;
+    fn count(&mut self, _what: &'static str, times: u64) {
+        self.to.given_up += times;
     }
 
     fn end(&mut self, id: Id, _how: How) {
@@ -164,12 +181,17 @@ protocols::talks! { protocols {} }
 mod tests {
     use super::*;
 
-    /// Checks the URIs and receivers of SIP that rules see.
-    fn check(sent: &[u8], expected: &[&str]) {
+    /// A reader, and where it puts what rules see.
+    fn reading(app: App) -> (Box<dyn Stream>, Transactions) {
         let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
         let flow = Flow { source, target, source_port: 9, target_port: 9, protocol: 6 };
+        (stream(app, &flow).unwrap(), Transactions::default())
+    }
+
+    /// Checks the URIs and receivers of SIP that rules see.
+    fn check(sent: &[u8], expected: &[&str]) {
         for size in [1, 5, sent.len()] {
-            let (mut reader, mut to) = (stream(App::Sip, &flow).unwrap(), Transactions::default());
+            let (mut reader, mut to) = reading(App::Sip);
             for bytes in sent.chunks(size) {
                 reader.feed(Side::Client, Run { bytes, time: 0 }, 0, &mut to);
                 assert!(reader.kept_bytes() <= 2 * base::limits::SIP_HEAD_BYTES);
@@ -190,5 +212,27 @@ mod tests {
         );
         let long = [&b"INVITE sip:a SIP/2.0\r\nt: x\r\n"[..], &b"v: z\r\n".repeat(20_000), b"\r\n"].concat();
         check(&long, &["sip:a", "x"]);
+    }
+
+    #[test]
+    fn frames_without_end_are_forgotten_once_seen() {
+        let (mut ssh, mut to) = reading(App::Ssh);
+        to.frames = true;
+        let mut feed = |bytes: &[u8], gap: u32, to: &mut Transactions| {
+            ssh.feed(Side::Client, Run { bytes, time: 0 }, gap, to);
+            ssh.kept_bytes()
+        };
+        feed(b"SSH-2.0-a\r\n", 0, &mut to);
+        let pdus = |to: &Transactions| to.find(0).unwrap().all(Buffer::FRAME_SSH_PDU, true).count();
+        for _ in 0..100 {
+            feed(&b"\0\0\0\x02\0\x1e".repeat(233), 0, &mut to);
+            assert_eq!(pdus(&to), 233, "only the new ones");
+            assert_eq!(to.find(0).unwrap().first(Buffer::SSH_SOFTWARE, true), Some(&b"a"[..]));
+            assert!(to.kept_bytes() < 64 << 10);
+            to.changed.clear();
+        }
+        // They end at a gap.
+        assert!(feed(b"\0\0\0\x04\0", 0, &mut to) > 0);
+        assert_eq!((feed(b"\x1eab", 1, &mut to), pdus(&to)), (0, 233));
     }
 }

@@ -239,7 +239,7 @@ impl Conversation {
             ear.fact(id, Fact::IsAnswered, b"no");
         }
         if how == How::Gap {
-            ear.missed("ftp replies missing");
+            ear.count("ftp replies missing", 1);
         }
         ear.end(id, how);
         match self.is_confirmed {
@@ -289,7 +289,7 @@ mod tests {
         // Replies come in the order of the commands.
         let both = ["Command=A", "Complete", "Command=B", "Complete", "Reply=a", "Code=200", "Complete"];
         check(&["CA\nB\n", "S200 a\n"], &[&both[..], &["Cut"]].concat());
-        check(&["CA\nB\n", "s", "S200 a\n"], &[&both[..4], &["Gap"], &both[4..]].concat());
+        check(&["CA\nB\n", "s", "S200 a\n"], &[&both[..4], &["1 ftp replies missing", "Gap"], &both[4..]].concat());
         // Any word is a command, and has a reply. An empty line is none.
         check(&["CX-1 y\n\n"], &["Command=X-1", "Argument=y", "Complete", "Cut"]);
         // A line within a reply says a code only if it has one, and ends the reply only with the first one's.

@@ -96,7 +96,7 @@ impl Talk for Conversation {
         let messages = &mut self.sides[side.index()];
         let had_begun = !messages.part.is_empty();
         if had_begun {
-            ear.missed("sip messages whose rest is missing");
+            ear.count("sip messages whose rest is missing", 1);
         }
         kept.clear(&mut messages.part);
         messages.is_behind_gap |= had_begun || messages.body_left < missing.into();

@@ -5,7 +5,6 @@ use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
 #[cfg(feature = "quic")]
 use crate::rules::quic::BUFFERS as QUIC_BUFFERS;
 use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
-use crate::rules::ssh::BUFFERS as SSH_BUFFERS;
 use crate::rules::talks::{self, Names};
 use crate::rules::tls::BUFFERS as TLS_BUFFERS;
 use base::limits::RULES_BODY_BYTES;
@@ -15,7 +14,7 @@ use filters::conversations::OBJECTS;
 use filters::dhcp::{self, Dhcp};
 use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use filters::eve::events;
-use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, HTTP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, HTTP_OBJECT, SMTP_OBJECT, TLS_OBJECT};
 use filters::parts::eve::NAME;
 use filters::parts::fact_fields::FactFields;
 use protocols::conversation::{About, Fact as _, Kind, Side};
@@ -23,7 +22,7 @@ use protocols::conversation::{About, Fact as _, Kind, Side};
 use protocols::quic::conversation::Fact as QuicFact;
 use protocols::tls::facts::Fact as TlsFact;
 use protocols::x509::Certificate;
-use protocols::{ftp, smtp, ssh, websocket};
+use protocols::{ftp, smtp, websocket};
 use rules::names::{App, Buffer, Number};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
@@ -184,7 +183,6 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
         }),
         App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
-        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| facts(it, &SSH_OBJECT, one, ssh::Fact::ALL, &SSH_BUFFERS)),
         App::Smtp => {
             object(row, "smtp", &SMTP_OBJECT, |it| {
                 facts(it, &SMTP_OBJECT, one, smtp::Fact::ALL, &SMTP_BUFFERS);
