@@ -21,9 +21,9 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
     .also(&["suricata", "evelog"])
     .help(
         "`pcap x | eve` writes one JSON object a line, as Suricata's EVE log has them: `flow`, `http` (a request with its \
-         response), `fileinfo` (a body of either), `dns`, `tls`, `ssh`, `smtp`, `ftp` and `sip` events, with no other fields than \
+         response), `fileinfo` (a body of either, or a file of SMB), `dns`, `tls`, `ssh`, `smb`, `smtp`, `ftp` and `sip` events, with no other fields than \
          Suricata's schema has. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns + ssh + \
-         smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
+         smb | transactions + smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
          Events come in the order in which they end: a flow when it is over, the others when their response came. A flow in which \
          no protocol was read yet waits for 61 s, for a request without an answer, unless nothing but flows comes. The time \
          of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. A file's \
@@ -44,8 +44,7 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS an
     .examples(&[Example { request: "pcap tls.pcap | eve", output: BEHIND_A_PROXY }]);
 
 /// The filters that make the records out of frames.
-const RECORDS: &str =
-    "{ flows + http | transactions + tls | transactions + dns + ssh + smtp | transactions + ftp + sip }";
+const RECORDS: &str = "{ flows + http | transactions + tls | transactions + dns + ssh + smb | transactions + smtp | transactions + ftp + sip }";
 
 const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.410289+0000","flow_id":5507001706100995,"event_type":"http","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","http":{"http_method":"CONNECT","url":"ts01-b.cloudsink.net:443","protocol":"HTTP/1.0","status":200,"http_user_agent":"CrowdStrike Falcon Sensor","length":0}}
 {"timestamp":"2019-09-02T18:56:53.473730+0000","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","tls":{"version":"TLS 1.2","ja3":{"hash":"b288289af2999820648eb3ca4d8304c5","string":"771,49200-49196-49192-49188-49172-49162-165-163-161-159-107-106-105-104-57-56-55-54-136-135-134-133-49202-49198-49194-49190-49167-49157-157-61-53-132-49199-49195-49191-49187-49171-49161-164-162-160-158-103-64-63-62-51-50-49-48-154-153-152-151-69-68-67-66-49201-49197-49193-49189-49166-49156-156-60-47-150-65-49170-49160-22-19-16-13-49165-49155-10-7-49169-49159-49164-49154-5-4-255,11-10-35-13-15,23-25-24-22,0-1-2"},"ja3s":{"hash":"b7bd51222a09f3ad66a340710ae9c01a","string":"771,49200,35-65281"},"ja4":"t12i860500_e18388e7f3a3_a1e935682795","subject":"C=US, ST=California, L=Irvine, O=CrowdStrike, Inc., CN=lfoup01-b.cloudsink.net","issuerdn":"C=US, O=DigiCert Inc, OU=www.digicert.com, CN=DigiCert SHA2 High Assurance Server CA","serial":"04:8D:39:8C:BD:9D:68:C8:7E:1B:A3:EC:99:C2:B0:7D","fingerprint":"1c:8a:39:c5:f7:18:dd:cb:6c:e0:da:9c:53:f9:c1:36:d2:37:15:07","notbefore":"2017-05-25T00:00:00","notafter":"2020-05-29T12:00:00"}}

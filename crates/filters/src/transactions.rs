@@ -28,7 +28,7 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
          `http.request_length`), `http.state` (complete, gap or truncated), and a list `files` with a row for each body: \
          `direction` (to_server or to_client), `content_type`, `filename` (of Content-Disposition), `size`, `missing` bytes, `state`, `start`, `end`, and with \
          `hash=yes` `sha256`. Responses that announce another one (100 Continue) are counted.\n\n\
-         Each mail of `smtp` has a record of its own.\n\n\
+         Each mail of `smtp`, and each command and file of `smb`, has a record of its own.\n\n\
          256 requests of a connection wait at most, and 64 MiB of metadata of all; the oldest of more is given without its \
          response, and metadata beyond that is left out and counted.",
     )

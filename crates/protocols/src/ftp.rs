@@ -32,7 +32,7 @@ impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
         About::client("ftp.command", "ftp.command", Kind::Text),
         About::client("ftp.command_data", "ftp.command_data", Kind::Text),
-        About::both("ftp.dynamic_port", "", Kind::Number),
+        About::both("ftp.dynamic_port", "ftp.dynamic_port", Kind::Number),
         About::both("ftp.mode", "", Kind::Text),
         About::server("ftp.reply", "ftp.reply", Kind::Item),
         About::server("ftp.completion_code", "ftp.completion_code", Kind::Item),

@@ -39,7 +39,7 @@ pub enum Fact {
 
 impl crate::conversation::Fact for Fact {
     const ALL: &'static [About] = &[
-        About { field: [""; 2], buffer: [""; 2], kind: Kind::Number },
+        About::both("", "smb.version", Kind::Number),
         About { field: ["", "smb.dialect"], buffer: [""; 2], kind: Kind::Text },
         About { field: ["smb.command", ""], buffer: [""; 2], kind: Kind::Text },
         About { field: ["", "smb.status"], buffer: [""; 2], kind: Kind::Text },

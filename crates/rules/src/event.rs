@@ -98,6 +98,8 @@ pub struct Transaction {
     /// By side: other readings of its body. They belong to its first file.
     readings: [Vec<Body>; 2],
     numbers: Vec<(Number, bool, u64)>,
+    /// Facts that no rule asks for, by their numbers in the protocol's table.
+    facts: Vec<(usize, bool, Box<[u8]>)>,
     /// Rules that matched, with the side they matched.
     pub(crate) matched: Vec<(u32, bool)>,
     /// By side: rules that more bytes of a body may complete.
@@ -307,6 +309,16 @@ impl Transaction {
         }
     }
 
+    /// Adds a fact for alerts. No rule asks for it.
+    pub fn put_fact(&mut self, fact: usize, to_server: bool, value: &[u8]) {
+        self.facts.push((fact, to_server, value.into()));
+    }
+
+    /// All values of such a fact on one side.
+    pub fn facts(&self, fact: usize, to_server: bool) -> impl Iterator<Item = &[u8]> {
+        self.facts.iter().filter(move |entry| entry.0 == fact && entry.1 == to_server).map(|entry| &*entry.2)
+    }
+
     /// Adds an event, unless the transaction has it already.
     pub fn put_event(&mut self, event: &'static str, to_server: bool) {
         if !self.events.contains(&(event, to_server)) {
@@ -395,6 +407,7 @@ impl Transaction {
         self.buffers.len() * size_of::<(Buffer, bool, Stored)>()
             + self.numbers.len() * size_of::<(Number, bool, u64)>()
             + self.events.len() * size_of::<(&str, bool)>()
+            + self.facts.iter().map(|fact| size_of_val(fact) + fact.2.len()).sum::<usize>()
     }
 }
 

@@ -91,5 +91,5 @@ fn events_are_those_of_the_published_schema() {
     }
     assert!(wrong.is_empty(), "{} faults, such as\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
     let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
-    assert_eq!(known, ["dns", "fileinfo", "flow", "ftp", "http", "sip", "smtp", "ssh", "tls"], "{kinds:?}");
+    assert_eq!(known, ["dns", "fileinfo", "flow", "ftp", "http", "sip", "smb", "smtp", "ssh", "tls"], "{kinds:?}");
 }

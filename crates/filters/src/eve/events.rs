@@ -1,6 +1,6 @@
 //! Turns records into EVE events: which event, and which fields of the record.
 
-use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, SIP, SMTP, SSH, TLS};
+use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, SIP, SMB, SMTP, SSH, TLS};
 use crate::dns::row::QUERY;
 use crate::parts::fields::Names;
 use crate::parts::services::Services;
@@ -11,7 +11,7 @@ use filter::record::{FieldValue, list_push};
 /// Makes events; its buffers are reused.
 pub(super) struct Events {
     rows: Names,
-    kinds: [Event; 8],
+    kinds: [Event; 9],
     file: RowWriter,
     item: RowWriter,
     answer: RowWriter,
@@ -36,7 +36,7 @@ impl Events {
     pub(super) fn new(params: &Params, env: &Env) -> Events {
         Events {
             rows: Names::new(Vec::new(), env),
-            kinds: [&FLOW, &HTTP, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP].map(Event::new),
+            kinds: [&FLOW, &HTTP, &DNS, &TLS, &SSH, &SMB, &SMTP, &FTP, &SIP].map(Event::new),
             file: RowWriter::new(&FILEINFO),
             item: RowWriter::new(&QUERY),
             answer: RowWriter::new(&ANSWER),
@@ -74,7 +74,10 @@ impl Events {
             }
             _ => drop(self.services.note(flow_id, schema.name, cx.counters)),
         }
-        see(writer.row());
+        // Files of SMB have records of their own.
+        if name != SMB.name || row.text("smb.command").is_some() {
+            see(writer.row());
+        }
         // A mail is not a file, but its attachments may be.
         let files = row.named("files").filter(|_| name != SMTP.name);
         if let Some(FieldValue::Rows(files)) = files {
@@ -252,7 +255,9 @@ fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
     writer.text("app_proto", row.schema().name);
     // The name that the message gives its body, else the path that was asked for.
     let path = || row.text("http.url")?.split(|byte| matches!(byte, b'?' | b'#')).next();
-    if let Some(name) = file.text("filename").or_else(path).filter(|name| !name.is_empty()) {
+    if let Some(name) =
+        file.text("filename").or_else(|| row.text("smb.filename")).or_else(path).filter(|name| !name.is_empty())
+    {
         writer.text("fileinfo.filename", name);
     }
     writer.flag("fileinfo.gaps", file.number("missing").is_some_and(|missing| missing > 0));

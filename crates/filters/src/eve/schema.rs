@@ -6,7 +6,7 @@ use crate::parts::eve::VLAN;
 use crate::parts::fact_fields::FactFields;
 use filter::{Field, FieldType, Schema};
 use protocols::conversation::Fact as _;
-use protocols::{ftp, http, sip, smtp, ssh, tls};
+use protocols::{ftp, http, sip, smb, smtp, ssh, tls};
 
 /// The common fields of all events.
 const EVENT: FactFields = FactFields::new(&[
@@ -34,7 +34,7 @@ macro_rules! event {
     };
 }
 
-pub(crate) static ALL: [&Schema; 9] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP];
+pub(crate) static ALL: [&Schema; 10] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH, &SMB, &SMTP, &FTP, &SIP];
 
 /// A flow that ended.
 pub(crate) static FLOW: Schema = const {
@@ -127,6 +127,7 @@ event!(
     EVENT.facts(tls::facts::Fact::ALL).without(&["tls.type", "tls.cipher", "tls.subjectaltname"])
 );
 event!(SMTP, SMTP_OBJECT, "smtp", EVENT.facts(smtp::Fact::ALL).without(&["email"]));
+event!(SMB, SMB_OBJECT, "smb", EVENT.facts(smb::Fact::ALL));
 event!(FTP, FTP_OBJECT, "ftp", EVENT.facts(ftp::Fact::ALL));
 
 /// What the peers of an SSH connection say of themselves.

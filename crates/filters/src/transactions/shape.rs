@@ -89,7 +89,7 @@ fn way(schema: &Schema) -> Option<usize> {
 
 /// Whether these messages are neither requests nor responses. Each stands alone.
 pub(super) fn is_alone(schema: &Schema) -> bool {
-    schema.name == "smtp"
+    matches!(schema.name, "smb" | "smtp")
 }
 
 /// The schema of the joined records; `None` if `schema` has no requests and responses.

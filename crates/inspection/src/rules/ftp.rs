@@ -1,6 +1,6 @@
 //! FTP for rules: a transaction for each command, with its replies.
 
-use super::exchanges::{Buffers, Exchanges};
+use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
 use super::transfers::{self, Transfer};
 use base::limits::RULES_BODY_BYTES;
@@ -8,10 +8,10 @@ use protocols::app::App;
 use protocols::carry::Carried;
 use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Talk};
 use protocols::ftp::{Conversation, Fact, KEPT_BYTES};
-use rules::names::{Buffer, Number, of_facts};
+use rules::names::{Buffer, Number};
 use std::net::IpAddr;
 
-pub(super) const BUFFERS: Buffers<7> = of_facts(Fact::ALL);
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 /// Bytes of a command's replies beyond which those that rules have seen are forgotten.
 const SEEN_REPLY_BYTES: usize = RULES_BODY_BYTES;
@@ -98,13 +98,12 @@ impl Ear<Fact> for Listener<'_> {
             Fact::Argument => self.heard.transfer.file = value.to_vec(),
             _ => {}
         }
-        let Some(buffer) = BUFFERS[fact.number()][id.side.index()] else { return };
         let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
         if !id.side.is_client() && !self.has_room(id, number, value.len()) {
             return self.leave_out();
         }
         if let Some(one) = self.to.get(number) {
-            one.put_copy(buffer, id.side.is_client(), value);
+            NAMES.put(one, fact.number(), id.side.is_client(), value);
             // Rules ask whether a command was answered; a greeting answers none.
             if fact == Fact::Reply && one.first(Buffer::FTP_COMMAND, true).is_some() {
                 one.put_number_once(Number::FTP_REPLY_RECEIVED, false, 1);

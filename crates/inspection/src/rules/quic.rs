@@ -1,13 +1,13 @@
 //! QUIC for rules: each Initial packet is a transaction, with the values of its hello.
 
-use super::exchanges::Buffers;
+use super::exchanges::Names;
 use super::transactions::Transactions;
 use protocols::carry::Carried;
 use protocols::conversation::{Ear, Fact as _, How, Id, Side};
 use protocols::quic::conversation::{Conversation, Fact, KEPT_BYTES};
-use rules::names::{App, of_facts};
+use rules::names::App;
 
-pub(super) const BUFFERS: Buffers<9> = of_facts(Fact::ALL);
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 /// The connections of a pair of ports.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        if let (Some(one), Some(buffer)) = (self.to.get(self.one), BUFFERS[fact.number()][id.side.index()]) {
-            one.put_copy(buffer, id.side.is_client(), value);
+        if let Some(one) = self.to.get(self.one) {
+            NAMES.put(one, fact.number(), id.side.is_client(), value);
         }
     }
 

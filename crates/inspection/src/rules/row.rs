@@ -10,7 +10,7 @@ use base64::Engine as _;
 use filter::prelude::*;
 use filter::record::list_push;
 use filters::conversations::OBJECTS;
-use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SMTP_OBJECT, TLS_OBJECT};
+use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SMB_OBJECT, SMTP_OBJECT, TLS_OBJECT};
 use filters::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
 use filters::parts::fact_fields::FactFields;
 use packet::Flow;
@@ -80,6 +80,7 @@ const FIELDS: &[Field] = &[
     Field::new("dns", FieldType::Rows(&DNS_OBJECT)),
     Field::new("llmnr", FieldType::Rows(&objects::LLMNR)),
     Field::new("tls", FieldType::Rows(&TLS_OBJECT)),
+    Field::new("smb", FieldType::Rows(&SMB_OBJECT)),
     Field::new("smtp", FieldType::Rows(&SMTP_OBJECT)),
     Field::new("email", FieldType::Rows(&objects::EMAIL)),
     Field::new("ftp", FieldType::Rows(&FTP_OBJECT)),

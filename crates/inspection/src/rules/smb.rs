@@ -2,14 +2,14 @@
 //! pipes has its own transactions.
 
 use super::dcerpc::Calls;
-use super::exchanges::{Buffers, Exchanges};
+use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
 use protocols::carry::Carried;
 use protocols::conversation::{Body, Ear, Fact as _, How, Id, Run, Side};
 use protocols::smb::{Conversation, Fact, Hears, KEPT_BYTES, UNSEEN};
-use rules::names::{App, Buffer, Number, of_facts};
+use rules::names::{App, Buffer};
 
-const BUFFERS: Buffers<11> = of_facts(Fact::ALL);
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -52,23 +52,20 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        let buffer = BUFFERS[fact.number()][id.side.index()];
-        let Some(one) = self.exchanges.find(id.exchange, self.to) else { return };
-        match (self.to.get(one), buffer) {
+        let Some(number) = self.exchanges.find(id.exchange, self.to) else { return };
+        let Some(one) = self.to.get(number) else { return };
+        NAMES.put(one, fact.number(), id.side.is_client(), value);
+        if fact == Fact::File {
             // Either side may show it.
-            (Some(one), _) if fact == Fact::File => {
-                [true, false].into_iter().for_each(|side| one.put_copy(Buffer::FILE_NAME, side, value));
-            }
-            (Some(one), Some(buffer)) => one.put_copy(buffer, id.side.is_client(), value),
-            _ => return,
+            [true, false].into_iter().for_each(|side| one.put_copy(Buffer::FILE_NAME, side, value));
         }
-        self.to.change(one, id.side.is_client());
+        self.to.change(number, id.side.is_client());
     }
 
     fn number(&mut self, id: Id, fact: Fact, value: u64) {
         let one = self.exchanges.find(id.exchange, self.to);
-        if let (Fact::Version, Some(one)) = (fact, one.and_then(|one| self.to.get(one))) {
-            one.put_number(Number::SMB_VERSION, id.side.is_client(), value);
+        if let Some(one) = one.and_then(|one| self.to.get(one)) {
+            NAMES.put_number(one, fact.number(), id.side.is_client(), value);
         }
     }
 

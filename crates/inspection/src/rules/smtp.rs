@@ -2,16 +2,16 @@
 //!
 //! Rules see a mail at once, before the server accepts it.
 
-use super::exchanges::{Buffers, Exchanges};
+use super::exchanges::{Exchanges, Names};
 use super::mime;
 use super::transactions::Transactions;
 use protocols::carry::Carried;
 use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Wants};
 use protocols::mime::Found;
 use protocols::smtp::{Conversation, Fact, KEPT_BYTES};
-use rules::names::{App, of_facts};
+use rules::names::App;
 
-pub(super) const BUFFERS: Buffers<11> = of_facts(Fact::ALL);
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -57,8 +57,8 @@ impl Ear<Fact> for Listener<'_> {
 
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
         let one = self.transaction(id);
-        if let (Some(one), Some(buffer)) = (self.to.get(one), BUFFERS[fact.number()][id.side.index()]) {
-            one.put_copy(buffer, id.side.is_client(), value);
+        if let Some(one) = self.to.get(one) {
+            NAMES.put(one, fact.number(), id.side.is_client(), value);
         }
     }
 

@@ -1,39 +1,24 @@
 //! The ear of rules for protocols whose exchanges are transactions as they stand. Facts become buffers and numbers by the
 //! protocol's own table; the same table fills objects of alerts.
 
-use super::exchanges::Exchanges;
+use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
 use packet::Flow;
 use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::conversation::{About, Ear, Fact as _, How, Id, Kind, Run, Side, Talk, Wants};
+use protocols::conversation::{Ear, Fact as _, How, Id, Kind, Run, Side, Talk, Wants};
 use rules::Transaction;
-use rules::names::{Buffer, Number, numbers_of_facts, of_facts};
+use rules::names::Buffer;
 use std::fmt::Debug;
-
-/// Most facts of a protocol.
-const FACTS: usize = 48;
 
 /// Most bytes kept of unfinished messages of one connection.
 const KEPT_BYTES: usize = 256 << 10;
-
-/// The names of a protocol's facts, by number and side.
-#[derive(Debug)]
-pub(super) struct Names {
-    pub facts: &'static [About],
-    pub buffers: [[Option<Buffer>; 2]; FACTS],
-    pub numbers: [[Option<Number>; 2]; FACTS],
-}
 
 /// The static part of a protocol.
 struct Of<T>(std::marker::PhantomData<T>);
 
 impl<T: Talk> Of<T> {
-    const NAMES: &'static Names = &Names {
-        facts: T::PROTOCOL.facts,
-        buffers: of_facts(T::PROTOCOL.facts),
-        numbers: numbers_of_facts(T::PROTOCOL.facts),
-    };
+    const NAMES: &'static Names = &Names::new(T::PROTOCOL.facts);
 }
 
 /// A connection, or a flow of datagrams, of any such protocol.
@@ -90,18 +75,14 @@ impl<T: Talk> Ear<T::Fact> for Listener<'_, T> {
     }
 
     fn fact(&mut self, id: Id, fact: T::Fact, value: &[u8]) {
-        if let Some(buffer) = Of::<T>::NAMES.buffers[fact.number()][id.side.index()] {
-            if matches!(fact.about().kind, Kind::Frame) {
-                self.forget_frames(id);
-            }
-            self.put(id, |one, to_server| one.put_copy(buffer, to_server, value));
+        if matches!(fact.about().kind, Kind::Frame) {
+            self.forget_frames(id);
         }
+        self.put(id, |one, to_server| Of::<T>::NAMES.put(one, fact.number(), to_server, value));
     }
 
     fn number(&mut self, id: Id, fact: T::Fact, value: u64) {
-        if let Some(number) = Of::<T>::NAMES.numbers[fact.number()][id.side.index()] {
-            self.put(id, |one, to_server| one.put_number_once(number, to_server, value));
-        }
+        self.put(id, |one, to_server| Of::<T>::NAMES.put_number(one, fact.number(), to_server, value));
     }
 
     fn odd(&mut self, id: Id, event: &'static str) {

@@ -1,7 +1,7 @@
 //! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates, which
 //! `protocols::tls` finds, as it does for the filter `tls`.
 
-use super::exchanges::Buffers;
+use super::exchanges::Names;
 use super::transactions::Transactions;
 use protocols::carry::Carried;
 use protocols::conversation::{Ear, Fact as _, How, Id};
@@ -10,11 +10,9 @@ use protocols::tls::facts::Fact;
 use protocols::tls::odd::Records;
 use protocols::tls::opening::Opening;
 use rules::Transaction;
-use rules::names::{App, Number, numbers_of_facts, of_facts};
+use rules::names::App;
 
-pub(super) const BUFFERS: Buffers<FACTS> = of_facts(Fact::ALL);
-const NUMBERS: [[Option<Number>; 2]; FACTS] = numbers_of_facts(Fact::ALL);
-const FACTS: usize = Fact::ALL.len();
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 /// Most bytes kept of both sides until their hellos and certificates are complete, with record headers.
 const KEPT_BYTES: usize = 2 * (HELLO_LIMIT + (32 << 10));
@@ -79,15 +77,15 @@ impl Listener<'_> {
 impl Ear<Fact> for Listener<'_> {
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
         let to_server = self.to_server;
-        if let Some(buffer) = BUFFERS[fact.number()][id.side.index()].filter(|_| self.is_own(id)) {
-            self.put(|one| one.put_copy(buffer, to_server, value));
+        if self.is_own(id) {
+            self.put(|one| NAMES.put(one, fact.number(), to_server, value));
         }
     }
 
     fn number(&mut self, id: Id, fact: Fact, value: u64) {
         let to_server = self.to_server;
-        if let Some(number) = NUMBERS[fact.number()][id.side.index()].filter(|_| self.is_own(id)) {
-            self.put(|one| one.put_number(number, to_server, value));
+        if self.is_own(id) {
+            self.put(|one| NAMES.put_number(one, fact.number(), to_server, value));
         }
     }
 

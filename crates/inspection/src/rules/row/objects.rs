@@ -1,12 +1,9 @@
 //! The objects of an alert record that describe the transaction, as in the events of `eve`.
 
-use crate::rules::exchanges::Buffers;
-use crate::rules::ftp::BUFFERS as FTP_BUFFERS;
+use crate::rules::exchanges::Names;
 #[cfg(feature = "quic")]
-use crate::rules::quic::BUFFERS as QUIC_BUFFERS;
-use crate::rules::smtp::BUFFERS as SMTP_BUFFERS;
-use crate::rules::talks::{self, Names};
-use crate::rules::tls::BUFFERS as TLS_BUFFERS;
+use crate::rules::quic;
+use crate::rules::{ftp, smb, smtp, talks, tls};
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
@@ -14,17 +11,18 @@ use filters::conversations::OBJECTS;
 use filters::dhcp::{self, Dhcp};
 use filters::dns::row::{MessageRow, QUERY, SCHEMA as DNS_RECORD};
 use filters::eve::events;
-use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, HTTP_OBJECT, SMTP_OBJECT, TLS_OBJECT};
+use filters::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, HTTP_OBJECT, SMB_OBJECT, SMTP_OBJECT, TLS_OBJECT};
 use filters::parts::eve::NAME;
 use filters::parts::fact_fields::FactFields;
 use protocols::conversation::{About, Fact as _, Kind, Side};
 #[cfg(feature = "quic")]
 use protocols::quic::conversation::Fact as QuicFact;
-use protocols::tls::facts::Fact as TlsFact;
-use protocols::x509::Certificate;
-use protocols::{ftp, smtp, websocket};
+use protocols::smtp::Fact as SmtpFact;
+use protocols::websocket;
 use rules::names::{App, Buffer, Number};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
+
+const CLIENT_FIRST: [Side; 2] = [Side::Client, Side::Server];
 
 /// The verdict of all rules on the packet.
 pub(crate) static VERDICT: Schema = Schema::object(
@@ -72,8 +70,7 @@ pub(crate) static WEBSOCKET: Schema =
 
 /// The first messages of QUIC.
 #[cfg(feature = "quic")]
-pub(crate) static QUIC: Schema =
-    const { &FactFields::new(&[]).facts(QuicFact::ALL).without(&["quic.client_alpns"]).within("quic") }.object("quic");
+pub(crate) static QUIC: Schema = const { &FactFields::new(&[]).facts(QuicFact::ALL).within("quic") }.object("quic");
 
 /// An FTP data connection.
 pub(crate) static FTP_DATA: Schema =
@@ -81,7 +78,7 @@ pub(crate) static FTP_DATA: Schema =
 
 /// The head of a mail.
 pub(crate) static EMAIL: Schema = const {
-    let own = FactFields::new(&[]).facts(smtp::Fact::ALL).within("email");
+    let own = FactFields::new(&[]).facts(SmtpFact::ALL).within("email");
     &own.and(&[
         Field::new("status", FieldType::Text),
         Field::new("to", FieldType::Rows(&NAME)),
@@ -175,17 +172,21 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
             number(Number::WEBSOCKET_MASK).into_iter().for_each(|mask| _ = it.number("mask", mask));
         }),
         #[cfg(feature = "quic")]
-        App::Quic => object(row, "quic", &QUIC, |it| facts(it, &QUIC, one, QuicFact::ALL, &QUIC_BUFFERS)),
+        App::Quic => object(row, "quic", &QUIC, |it| facts(it, &QUIC, one, quic::NAMES, CLIENT_FIRST)),
         App::FtpData => object(row, "ftp_data", &FTP_DATA, |it| {
             if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
                 it.text("command", if command == 1 { "RETR" } else { "STOR" });
             }
             texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
         }),
-        App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
+        // The server says what was chosen, and usually has the certificate.
+        App::Tls => object(row, "tls", &TLS_OBJECT, |it| {
+            facts(it, &TLS_OBJECT, one, tls::NAMES, [Side::Server, Side::Client]);
+        }),
+        App::Smb => object(row, "smb", &SMB_OBJECT, |it| facts(it, &SMB_OBJECT, one, smb::NAMES, CLIENT_FIRST)),
         App::Smtp => {
             object(row, "smtp", &SMTP_OBJECT, |it| {
-                facts(it, &SMTP_OBJECT, one, smtp::Fact::ALL, &SMTP_BUFFERS);
+                facts(it, &SMTP_OBJECT, one, smtp::NAMES, CLIENT_FIRST);
             });
             object(row, "email", &EMAIL, |it| email(it, one));
         }
@@ -261,28 +262,23 @@ fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)])
     }
 }
 
-/// Adds the texts of a protocol's facts that its filter's record has in this object.
-fn facts<const N: usize>(
-    row: &mut RowWriter,
-    object: &Schema,
-    one: &Transaction,
-    abouts: &[About],
-    buffers: &Buffers<N>,
-) {
-    for (about, buffers) in abouts.iter().zip(buffers) {
-        for side in [Side::Client, Side::Server] {
-            let Some(buffer) = buffers[side.index()] else { continue };
-            let Some((of, name)) = about.field[side.index()].split_once('.') else { continue };
-            if of == object.name && object.field(name).is_some() {
-                put_fact(row, name, about.kind, one.all(buffer, side.is_client()));
+/// Adds the facts of a protocol that have a field in this object. Of a field that both sides may say and that is no list,
+/// the side in front counts.
+fn facts(row: &mut RowWriter, object: &Schema, one: &Transaction, names: &Names, sides: [Side; 2]) {
+    for (number, About { field, kind, .. }) in names.facts.iter().enumerate() {
+        for name in if field[0] == field[1] { &field[..1] } else { &field[..] } {
+            let Some((of, inner)) = name.split_once('.') else { continue };
+            if of != object.name || object.field(inner).is_none() {
+                continue;
+            }
+            let sides = sides.into_iter().filter(|side| field[side.index()] == *name);
+            if kind.is_number() {
+                put_numbers(row, inner, *kind, sides.flat_map(|side| names.numbers(one, number, side)));
+            } else {
+                put_fact(row, inner, *kind, sides.flat_map(|side| names.texts(one, number, side)));
             }
         }
     }
-}
-
-/// The name of a field in the object of its protocol.
-fn short(field: &'static str) -> &'static str {
-    field.split_once('.').map_or(field, |it| it.1)
 }
 
 fn put_fact<'a>(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = &'a [u8]>) {
@@ -297,27 +293,8 @@ fn put_fact<'a>(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl It
 /// Adds the object of a protocol that rules read by its table of facts.
 fn talk(row: &mut RowWriter, app: App, one: &Transaction) {
     let known = OBJECTS.iter().find(|known| known.0 == app);
-    let (Some((_, schema)), Some(Names { facts, buffers, numbers })) = (known, talks::names(app)) else { return };
-    object(row, app.name(), schema, |it| {
-        for (number, about) in facts.iter().enumerate() {
-            let [client, server] = about.field;
-            for (name, sides) in [(client, 0..if client == server { 2 } else { 1 }), (server, 1..2)] {
-                if name.is_empty() || sides.start == 1 && client == server {
-                    continue;
-                }
-                let name = short(name);
-                let texts = sides.clone().filter_map(|side| Some((buffers[number][side]?, side == 0)));
-                put_fact(it, name, about.kind, texts.flat_map(|(buffer, to_server)| one.all(buffer, to_server)));
-                let values = sides.filter_map(|side| Some((numbers[number][side]?, side == 0)));
-                put_numbers(
-                    it,
-                    name,
-                    about.kind,
-                    values.flat_map(|(number, to_server)| one.numbers(number, to_server)),
-                );
-            }
-        }
-    });
+    let (Some((_, schema)), Some(names)) = (known, talks::names(app)) else { return };
+    object(row, app.name(), schema, |it| facts(it, schema, one, names, CLIENT_FIRST));
 }
 
 fn put_numbers(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = u64>) {
@@ -366,35 +343,16 @@ fn http2(row: &mut RowWriter, one: &Transaction) {
     });
 }
 
-fn tls(row: &mut RowWriter, one: &Transaction) {
-    facts(row, &TLS_OBJECT, one, TlsFact::ALL, &TLS_BUFFERS);
-    // Rules have no buffer with these texts.
-    let certificate = [false, true].into_iter().find_map(|side| one.first(Buffer::TLS_CERTS, side));
-    if let Some(certificate) = certificate.and_then(Certificate::parse) {
-        let mut put = |name: &str, append: &dyn Fn(&mut Vec<u8>)| {
-            let mut text = Vec::new();
-            append(&mut text);
-            row.text(name, text);
-        };
-        put("subject", &|text| certificate.subject.append(text));
-        put("issuerdn", &|text| certificate.issuer.append(text));
-        put("notbefore", &|text| certificate.not_before.append(text));
-        put("notafter", &|text| certificate.not_after.append(text));
-    }
-}
-
 fn ftp(row: &mut RowWriter, one: &Transaction) {
-    facts(row, &FTP_OBJECT, one, ftp::Fact::ALL, &FTP_BUFFERS);
-    if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
-        row.number("dynamic_port", port);
+    facts(row, &FTP_OBJECT, one, ftp::NAMES, CLIENT_FIRST);
+    if one.first(Buffer::FTP_REPLY, false).is_none() {
+        row.text("reply_received", "no");
     }
-    let is_answered = one.first(Buffer::FTP_REPLY, false).is_some();
-    row.text("reply_received", if is_answered { "yes" } else { "no" });
 }
 
 fn email(row: &mut RowWriter, one: &Transaction) {
     row.text("status", if one.complete[0] { "PARSE_DONE" } else { "PARSE_STARTED" });
-    facts(row, &EMAIL, one, smtp::Fact::ALL, &SMTP_BUFFERS);
+    facts(row, &EMAIL, one, smtp::NAMES, CLIENT_FIRST);
     for (name, buffer) in [("to", Buffer::EMAIL_TO), ("cc", Buffer::EMAIL_CC)] {
         let addresses = one.all(buffer, true).flat_map(|text| text.split(|byte| *byte == b','));
         list(row, name, addresses.map(<[u8]>::trim_ascii));

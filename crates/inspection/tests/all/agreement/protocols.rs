@@ -202,11 +202,20 @@ pub const PROTOCOLS: &[Protocol] = &[
         kind: &smb::KIND,
         params: &[],
         makers: STREAMS,
-        rules: &["file.data; content:\"data\";"],
+        rules: &["smb.version:1;", "smb.version:2;", "file.name; bsize:>0;", "file.data; content:\"data\";"],
         captures: &[],
         made: &[made::smb],
-        // Alerts have no object of SMB.
-        values: &[Value { only: Some(("smb.access", "write")), ..named(&["files.filename"], &["smb.filename"]) }],
+        values: &[
+            Value { only: Some(("smb.access", "write")), ..named(&["files.filename"], &["smb.filename"]) },
+            same(&["smb.command"]),
+            same(&["smb.status"]),
+            same(&["smb.status_code"]),
+            same(&["smb.session_id"]),
+            same(&["smb.tree_id"]),
+            same(&["smb.filename"]),
+            same(&["smb.share"]),
+            same(&["smb.named_pipe"]),
+        ],
     },
     Protocol {
         name: "ftp",
@@ -222,6 +231,7 @@ pub const PROTOCOLS: &[Protocol] = &[
             same(&["ftp.reply"]),
             same(&["ftp.completion_code"]),
             same(&["ftp.dynamic_port"]),
+            same(&["ftp.mode"]),
         ],
     },
     Protocol {
