@@ -6,7 +6,7 @@
 //!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
 //!   `websocket`, `dcerpc`, `smb`, `dns`, `tls`, `smtp`, `mime`, `ftp`, `quic`, `small`,
-//!   and `talks` for all that are read by their tables of facts. `http_events` finds anomalies. The crate `packet` reads
+//!   and `talks` for protocols with nothing but a table of facts. `http_events` finds anomalies. The crate `packet` reads
 //!   headers.
 //! - `midstream` — connections joined midway; `row` — the alert record; `reload` — rules that change while the filter runs.
 //!

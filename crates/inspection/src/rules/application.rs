@@ -128,7 +128,7 @@ impl Application {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
             if block.gap() > 0 {
-                // What comes behind a gap shows the application by itself.
+                // The bytes behind a gap show the application by themselves.
                 to.unseen |= !prefixes[side].bytes.is_empty();
                 prefixes[side] = Prefix { gap: block.gap(), ..Prefix::default() };
             }

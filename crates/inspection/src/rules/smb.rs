@@ -16,7 +16,7 @@ pub(super) struct Connection {
     conversation: Conversation,
     kept: Carried,
     exchanges: Exchanges,
-    /// What is in open pipes, by their numbers.
+    /// Calls in open pipes, by the numbers of the pipes.
     pipes: Vec<(u64, Calls)>,
 }
 

@@ -31,7 +31,7 @@ impl Default for Stream {
 struct Listener<'a> {
     exchanges: &'a mut Exchanges,
     to: &'a mut Transactions,
-    /// What is odd about the connection.
+    /// Events of the connection.
     odd: &'a mut Vec<&'static str>,
 }
 
