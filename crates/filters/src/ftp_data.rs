@@ -9,10 +9,8 @@ use crate::parts::outlet::Outlet;
 use base::limits::{FTP_EXPECTED, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
 use protocols::carry::Carried;
-use protocols::text_lines::TextLines;
-use protocols::{ftp, reply};
-use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use protocols::conversation::{Run, Side, Talk};
+use protocols::ftp::{Announced, Conversation, Transfer, Transfers};
 
 static SCHEMA: Schema = Schema::new(
     "ftp_data",
@@ -46,29 +44,19 @@ const _: () = assert!(FTP_EXPECTED == 16384, "the manual says so");
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(FtpData {
         row: RowWriter::new(&SCHEMA),
-        whole: Vec::new(),
         carried: Carried::new(TEXT_BUFFERED_BYTES),
         connections: ClassTable::default(),
-        expected: HashMap::new(),
-        order: VecDeque::new(),
+        transfers: Transfers::default(),
     }))
 }
 
-/// The address and port that a data connection goes to.
-type Key = (IpAddr, u16);
-
 struct FtpData {
     row: RowWriter,
-    /// Buffer for a line that spans several blocks.
-    whole: Vec<u8>,
-    /// Kept lines and commands of all connections.
+    /// Kept lines of all connections.
     carried: Carried,
     /// Key: the class of direction 0.
     connections: ClassTable<Connection>,
-    /// The command line for each announced data connection; empty before the command came.
-    expected: HashMap<Key, Vec<u8>>,
-    /// Keys of `expected`, oldest first.
-    order: VecDeque<Key>,
+    transfers: Transfers,
 }
 
 struct Connection {
@@ -81,19 +69,16 @@ struct Connection {
 
 enum Use {
     Control(Box<Control>),
-    /// The command line, and the directions that have begun.
-    Data(Vec<u8>, [bool; 2]),
+    /// The command, and the directions that have begun.
+    Data(Transfer, [bool; 2]),
     Other,
 }
 
 #[derive(Default)]
 struct Control {
-    lines: [TextLines; 2],
-    /// The client's direction; `None` before the first bytes.
-    client: Option<u8>,
-    is_confirmed: bool,
-    /// The address that the next transfer uses.
-    key: Option<Key>,
+    /// It, and the client's direction; `None` before the first bytes.
+    conversation: Option<(Conversation, u8)>,
+    announced: Announced,
 }
 
 impl Filter for FtpData {
@@ -112,14 +97,13 @@ impl FtpData {
         let mut connection =
             known.unwrap_or_else(|| Connection { epoch, use_: self.begin(key, outlet), ended: [false; 2] });
         let is_data = match &mut connection.use_ {
-            Use::Data(line, begun) => {
+            Use::Data(transfer, begun) => {
                 let has_begun = std::mem::replace(&mut begun[direction], true);
-                self.data(line, has_begun, block, outlet);
+                self.data(transfer, has_begun, block, outlet);
                 true
             }
             Use::Control(control) => {
                 if !self.control(control, block, outlet) {
-                    control.lines.iter_mut().for_each(|lines| lines.clear(&self.carried));
                     connection.use_ = Use::Other;
                 }
                 false
@@ -131,10 +115,10 @@ impl FtpData {
             self.connections.get_or_insert(key, || connection);
             return is_data;
         }
-        match connection.use_ {
-            Use::Data(mut line, _) => self.carried.clear(&mut line),
-            Use::Control(mut control) => control.lines.iter_mut().for_each(|lines| lines.clear(&self.carried)),
-            Use::Other => {}
+        if let Use::Control(control) = connection.use_
+            && let Control { conversation: Some((mut conversation, _)), mut announced } = *control
+        {
+            conversation.end(&self.carried, &mut announced);
         }
         is_data
     }
@@ -142,23 +126,22 @@ impl FtpData {
     /// Decides the use of a new connection.
     fn begin(&mut self, class: Class, outlet: &Outlet<'_>) -> Use {
         let Some(flow) = outlet.facts(class).map(|facts| facts.flow) else { return Use::Other };
-        match self.expected.remove(&(flow.target, flow.target_port)) {
-            Some(line) => Use::Data(line, [false; 2]),
+        match self.transfers.take(&flow) {
+            Some(transfer) => Use::Data(transfer, [false; 2]),
             None => Use::Control(Box::default()),
         }
     }
 
     /// Gives a block of a data connection; the first follows its record.
-    fn data(&mut self, line: &[u8], has_begun: bool, block: &Descriptor, outlet: &mut Outlet<'_>) {
+    fn data(&mut self, transfer: &Transfer, has_begun: bool, block: &Descriptor, outlet: &mut Outlet<'_>) {
         if !has_begun && block.len == 0 && block.gap() == 0 {
             return;
         }
         if !has_begun {
             begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
-            if let Some(command) = ftp::command(line) {
-                self.row.text("ftp_data.command", command.name);
-                if !command.argument.is_empty() {
-                    self.row.text("ftp_data.filename", command.argument);
+            for (field, text) in [("ftp_data.command", &transfer.command), ("ftp_data.filename", &transfer.file)] {
+                if !text.is_empty() {
+                    self.row.text(field, text);
                 }
             }
             outlet.meta(&self.row, block.time, block.class, Flags::NONE);
@@ -170,82 +153,28 @@ impl FtpData {
 
     /// Reads a block of a possible control connection; `false` once it is not one.
     fn control(&mut self, control: &mut Control, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
-        let mut rest = outlet.bytes(block);
-        let Some(first) = rest.first() else { return true };
+        let run = Run { bytes: outlet.bytes(block), time: block.time };
+        let (Some(sender), Some(facts)) = (Conversation::sender(run.bytes), outlet.facts(block.class)) else {
+            return true;
+        };
+        let Control { conversation, announced } = control;
         let direction = block.class.direction();
-        // Replies begin with digits, commands do not.
-        let client = *control.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
-        let side = usize::from(direction);
+        let (conversation, client) = conversation.get_or_insert_with(|| {
+            let client = direction ^ u8::from(!sender.is_client());
+            let flow = facts.directed(Class::of_stream(block.class.connection(), client));
+            (Conversation::between(flow.source, flow.target, false), client)
+        });
+        let side = Side::to_server(direction == *client);
         if block.gap() > 0 {
-            control.lines[side].lose(&self.carried);
+            conversation.gap(side, block.gap(), &self.carried, announced);
         }
-        let mut whole = std::mem::take(&mut self.whole);
-        let mut may_be = true;
-        while may_be && let Some(line) = control.lines[side].next(&mut rest, &mut whole, &self.carried) {
-            may_be = match direction == client {
-                true => self.command(control, line, outlet),
-                false => self.reply(control, line, block, outlet),
-            };
+        conversation.feed(side, run, &self.carried, announced);
+        for (address, transfer) in announced.list.drain(..) {
+            if self.transfers.announce(address, transfer) {
+                outlet.count("ftp data connections no longer waited for", 1);
+            }
         }
-        self.whole = whole;
-        may_be
-    }
-
-    fn command(&mut self, control: &mut Control, line: &[u8], outlet: &mut Outlet<'_>) -> bool {
-        let Some(command) = ftp::command(line) else { return control.is_confirmed };
-        control.is_confirmed |= command.may_be_first();
-        let endpoint = if command.is("PORT") {
-            ftp::endpoint(command.argument)
-        } else if command.is("EPRT") {
-            ftp::extended_endpoint(command.argument)
-        } else {
-            None
-        };
-        if let Some(endpoint) = endpoint
-            && let Some(address) = endpoint.address
-        {
-            self.expect(control, (address, endpoint.port), outlet);
-        }
-        if command.transfers()
-            && let Some(key) = control.key.take()
-            && let Some(kept) = self.expected.get_mut(&key)
-            && !self.carried.keep(kept, line)
-        {
-            outlet.count("ftp names left out for want of memory", 1);
-        }
-        control.is_confirmed
-    }
-
-    fn reply(&mut self, control: &mut Control, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
-        let line = reply::line(line);
-        let endpoint = match line.code {
-            Some(227) => ftp::endpoint(line.text),
-            Some(229) => ftp::extended_endpoint(line.text),
-            Some(_) => None,
-            None => return control.is_confirmed,
-        };
-        if let Some(endpoint) = endpoint
-            && let Some(facts) = outlet.facts(block.class)
-        {
-            self.expect(control, (facts.directed(block.class).source, endpoint.port), outlet);
-        }
-        true
-    }
-
-    /// Expects a data connection to `key`.
-    fn expect(&mut self, control: &mut Control, key: Key, outlet: &mut Outlet<'_>) {
-        control.key = Some(key);
-        match self.expected.insert(key, Vec::new()) {
-            Some(mut before) => self.carried.clear(&mut before),
-            None => self.order.push_back(key),
-        }
-        if self.order.len() > FTP_EXPECTED
-            && let Some(oldest) = self.order.pop_front()
-            && let Some(mut line) = self.expected.remove(&oldest)
-        {
-            outlet.count("ftp data connections no longer waited for", 1);
-            self.carried.clear(&mut line);
-        }
+        !conversation.is_over()
     }
 }
 

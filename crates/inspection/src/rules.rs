@@ -3,7 +3,7 @@
 //! - `inspector` — inspects a frame and returns the verdict. Start reading there.
 //! - `evaluation` — the rules of a packet and of the news of its flow, and the records of those that match.
 //! - `frame` — a parsed frame; `decode`, `tcp_events` — anomalies of headers and segments; `connection` — the state of
-//!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
+//!   a flow; `transactions` — its exchanges.
 //! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
 //!   `websocket`, `dcerpc`, `smb`, `dns`, `tls`, `smtp`, `mime`, `ftp`, `quic`, `small`,
 //!   and `talks` for protocols with nothing but a table of facts. `http_events` finds anomalies. The crate `packet` reads
@@ -40,7 +40,6 @@ mod tcp_events;
 mod tests;
 mod tls;
 mod transactions;
-mod transfers;
 mod websocket;
 
 use ::rules::{Mistake, Options, Order, RuleSet};

@@ -20,6 +20,7 @@ use crate::tls::append_name;
 use packet::Flow;
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::ops::Range;
 
 /// A peer.
@@ -249,6 +250,9 @@ pub trait Ear<F> {
     /// A fact that is a number.
     fn number(&mut self, _id: Id, _fact: F, _value: u64) {}
 
+    /// A connection to this address will carry what the exchange transfers, or a later one.
+    fn address(&mut self, _id: Id, _address: SocketAddr) {}
+
     /// A head as it was sent, perhaps the beginning of one.
     fn head(&mut self, _id: Id, _bytes: &[u8]) {}
 
@@ -454,6 +458,10 @@ pub(crate) mod heard {
 
         fn number(&mut self, _id: Id, fact: F, value: u64) {
             self.said.push(format!("{fact:?}={value}"));
+        }
+
+        fn address(&mut self, _id: Id, address: SocketAddr) {
+            self.said.push(format!("address {address}"));
         }
 
         fn head_done(&mut self, _id: Id) {

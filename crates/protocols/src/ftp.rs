@@ -2,8 +2,10 @@
 //! [`reply`](crate::reply) reads replies.
 
 mod conversation;
+mod transfers;
 
 pub use conversation::{Conversation, KEPT_BYTES};
+pub use transfers::{Announced, Transfer, Transfers};
 
 use crate::conversation::{About, Kind};
 use packet::Flow;

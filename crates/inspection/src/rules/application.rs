@@ -9,10 +9,12 @@ use packet::Flow;
 use packet::frame::protocol;
 use protocols::app::App;
 use protocols::conversation::{Run, Side};
+use protocols::ftp::Transfer;
 use protocols::http::Input;
 use protocols::probe::{self, First, Says};
 use protocols::proxy::{Proxy, Read};
 use rules::names::Buffer;
+use std::net::SocketAddr;
 
 /// First bytes of a side that decide.
 const PREFIX_BYTES: usize = 256;
@@ -111,7 +113,7 @@ impl Application {
     }
 
     /// Takes the FTP data connections announced since the last call.
-    pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
+    pub fn announced(&mut self) -> impl Iterator<Item = (SocketAddr, Transfer)> {
         let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
         ftp.into_iter().flat_map(|ftp| ftp.announced())
     }

@@ -2,14 +2,13 @@
 
 use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
-use super::transfers::{self, Transfer};
 use base::limits::RULES_BODY_BYTES;
 use protocols::app::App;
 use protocols::carry::Carried;
 use protocols::conversation::{Ear, Fact as _, How, Id, Run, Side, Talk};
-use protocols::ftp::{Conversation, Fact, KEPT_BYTES};
+use protocols::ftp::{Announced, Conversation, Fact, KEPT_BYTES, Transfer};
 use rules::names::{Buffer, Number};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
@@ -21,9 +20,6 @@ const REPLY_BYTES: usize = 4 * RULES_BODY_BYTES;
 const REPLY_ENTRY_BYTES: usize = 64;
 /// Most ports of data connections kept of a command.
 const PORTS: usize = 16;
-/// Commands that use a data connection.
-const TRANSFERS: [&[u8]; 7] = [b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NLST", b"MLSD"];
-
 #[derive(Debug)]
 pub(super) struct Stream {
     conversation: Conversation,
@@ -32,25 +28,12 @@ pub(super) struct Stream {
 }
 
 /// Earlier facts that matter later.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Heard {
     exchanges: Exchanges,
-    /// The client's and the server's address.
-    peers: [IpAddr; 2],
-    /// The last command, in capitals, and its argument.
-    transfer: Transfer,
     /// The exchange that the server replies to, and the bytes of its replies.
     replies: (u64, usize),
-    /// Address of the next data connection.
-    place: Option<transfers::Place>,
-    /// Data connections to expect.
-    announced: Vec<Announced>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Announced {
-    pub place: transfers::Place,
-    pub transfer: Transfer,
+    announced: Announced,
 }
 
 /// Puts what it hears into transactions.
@@ -93,11 +76,7 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
-        match fact {
-            Fact::Command => self.heard.transfer = Transfer { command: value.to_ascii_uppercase(), file: Vec::new() },
-            Fact::Argument => self.heard.transfer.file = value.to_vec(),
-            _ => {}
-        }
+        self.heard.announced.fact(id, fact, value);
         let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
         if !id.side.is_client() && !self.has_room(id, number, value.len()) {
             return self.leave_out();
@@ -113,10 +92,6 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn number(&mut self, id: Id, _fact: Fact, port: u64) {
-        // Whatever address the client names, the data connection goes to the client.
-        let place = (self.heard.peers[id.side.index()], port as u16);
-        self.heard.place = Some(place);
-        self.heard.announced.push(Announced { place, transfer: Transfer::default() });
         let Some(number) = self.heard.exchanges.find(id.exchange, self.to) else { return };
         let Some(one) = self.to.get(number) else { return };
         if one.numbers(Number::FTP_DYNAMIC_PORT, id.side.is_client()).count() == PORTS {
@@ -130,6 +105,10 @@ impl Ear<Fact> for Listener<'_> {
         self.to.change(number, true);
     }
 
+    fn address(&mut self, id: Id, address: SocketAddr) {
+        self.heard.announced.address(id, address);
+    }
+
     fn odd(&mut self, id: Id, event: &'static str) {
         if let Some(one) = self.heard.exchanges.find(id.exchange, self.to).and_then(|one| self.to.get(one)) {
             one.put_event(event, id.side.is_client());
@@ -137,12 +116,7 @@ impl Ear<Fact> for Listener<'_> {
     }
 
     fn end(&mut self, id: Id, _how: How) {
-        let Heard { exchanges, transfer, place, announced, .. } = &mut *self.heard;
-        let is_transfer = id.side.is_client() && TRANSFERS.contains(&&transfer.command[..]);
-        if let Some(place) = place.take_if(|_| is_transfer) {
-            announced.push(Announced { place, transfer: transfer.clone() });
-        }
-        if let Some(one) = exchanges.find(id.exchange, self.to) {
+        if let Some(one) = self.heard.exchanges.find(id.exchange, self.to) {
             self.to.complete(one, id.side.is_client());
         }
     }
@@ -150,15 +124,8 @@ impl Ear<Fact> for Listener<'_> {
 
 impl Stream {
     pub fn new(client: IpAddr, server: IpAddr) -> Stream {
-        let heard = Heard {
-            exchanges: Exchanges::default(),
-            peers: [client, server],
-            transfer: Transfer::default(),
-            replies: (0, 0),
-            place: None,
-            announced: Vec::new(),
-        };
-        Stream { conversation: Conversation::known(client), kept: Carried::new(KEPT_BYTES), heard }
+        let conversation = Conversation::between(client, server, true);
+        Stream { conversation, kept: Carried::new(KEPT_BYTES), heard: Heard::default() }
     }
 
     pub fn feed(&mut self, side: Side, run: Run<'_>, gap: bool, to: &mut Transactions) {
@@ -171,8 +138,8 @@ impl Stream {
     }
 
     /// Takes the data connections announced since the last call.
-    pub fn announced(&mut self) -> impl Iterator<Item = Announced> {
-        self.heard.announced.drain(..)
+    pub fn announced(&mut self) -> impl Iterator<Item = (SocketAddr, Transfer)> {
+        self.heard.announced.list.drain(..)
     }
 
     pub fn kept_bytes(&self) -> usize {
@@ -185,7 +152,7 @@ pub(super) fn data(transfer: &Transfer, to: &mut Transactions) -> u64 {
     let one = to.begin(App::FtpData);
     let id = one.id;
     one.is_one = true;
-    let command = match &transfer.command[..] {
+    let command = match &transfer.command.to_ascii_uppercase()[..] {
         b"RETR" => Some(1),
         b"STOR" => Some(2),
         _ => None,

@@ -8,7 +8,6 @@ use super::frame::Parsed;
 use super::http::HttpShared;
 use super::midstream::Midstream;
 use super::row::SCHEMA;
-use super::transfers::Transfers;
 use filters::decap::{self, Decap, Fate};
 
 use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
@@ -22,6 +21,7 @@ use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
+use protocols::ftp::Transfers;
 use rules::engine::Verdict;
 use rules::{Engine, RuleSet};
 use std::collections::HashMap;
@@ -464,7 +464,9 @@ impl Inspector {
                 connection.begin_transfer(&transfer);
             }
             connection.feed(&block, keep, &mut self.http, cx);
-            connection.application.announced().for_each(|announced| self.transfers.announce(announced));
+            for (address, transfer) in connection.application.announced() {
+                self.transfers.announce(address, transfer);
+            }
             connection.odd.drain(..).for_each(|event| self.odd.add(event));
             if !connection.touched {
                 connection.touched = true;

@@ -1,7 +1,7 @@
 //! Both sides of a control connection of FTP. An exchange is a command and its reply, in the order of the commands; a reply
 //! that nothing asked for, as the greeting, is an exchange of its own.
 
-use super::{Endpoint, Fact, command, endpoint, extended_endpoint, is_of_another};
+use super::{Command, Endpoint, Fact, command, endpoint, extended_endpoint, is_of_another};
 use crate::app::App;
 use crate::carry::Carried;
 use crate::conversation::{self, Ear, Fed, How, Id, Over, Protocol, Run, Side, Talk};
@@ -9,7 +9,7 @@ use crate::reply;
 use crate::text_lines::TextLines;
 use base::limits::TEXT_LINE_BYTES;
 use packet::Flow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Most bytes kept of one connection.
 pub const KEPT_BYTES: usize = 2 * TEXT_LINE_BYTES;
@@ -44,8 +44,10 @@ pub struct Conversation {
     is_confirmed: bool,
     /// The rest is not FTP, or it is encrypted.
     is_over: bool,
-    /// The client's address, if known.
-    client: Option<IpAddr>,
+    /// The client's address and the server's, if known.
+    peers: Option<[IpAddr; 2]>,
+    /// Where the next transfer's connection may go.
+    places: Vec<SocketAddr>,
     /// The first exchange without a whole reply, and the next new one.
     oldest: u64,
     next: u64,
@@ -62,9 +64,31 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A connection that is FTP for sure. Otherwise the client's first command has to say so.
-    pub fn known(client: IpAddr) -> Conversation {
-        Conversation { is_confirmed: true, client: Some(client), ..Conversation::default() }
+    /// A connection that is FTP for sure, if the client's first command need not say so (`is_confirmed`). The ear hears of
+    /// its data connections.
+    pub fn between(client: IpAddr, server: IpAddr, is_confirmed: bool) -> Conversation {
+        Conversation { is_confirmed, peers: Some([client, server]), ..Conversation::default() }
+    }
+
+    /// Whether nothing more is read.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Says the port of a data connection, and where it goes: to who says it, or to the host that the client names.
+    fn data_port(&mut self, id: Id, endpoint: Endpoint, mode: &[u8], ear: &mut dyn Ear<Fact>) {
+        ear.number(id, Fact::DynamicPort, endpoint.port.into());
+        ear.fact(id, Fact::Mode, mode);
+        let Some(peers) = self.peers else { return };
+        let own = peers[id.side.index()];
+        let other = endpoint.address.filter(|other| id.side.is_client() && *other != own);
+        let places = [Some(own), other].into_iter().flatten().map(|address| SocketAddr::new(address, endpoint.port));
+        self.places = places.collect();
+        self.places.iter().for_each(|place| ear.address(id, *place));
+        // The client names another host for the data (RFC 2577, 2).
+        if other.is_some() {
+            ear.odd(id, "ftp.bounce");
+        }
     }
 }
 
@@ -173,13 +197,11 @@ impl Conversation {
             () if is("EPRT") => extended_endpoint(argument),
             () => None,
         };
-        if let Some(Endpoint { address, port }) = endpoint {
-            ear.number(id, Fact::DynamicPort, port.into());
-            ear.fact(id, Fact::Mode, b"active");
-            // The client names another host for the data (RFC 2577, 2).
-            if address.is_some_and(|address| self.client.is_some_and(|client| address != client)) {
-                ear.odd(id, "ftp.bounce");
-            }
+        if let Some(endpoint) = endpoint {
+            self.data_port(id, endpoint, b"active", ear);
+        }
+        if (Command { name, argument }).transfers() {
+            self.places.drain(..).for_each(|place| ear.address(id, place));
         }
         ear.end(id, How::Complete);
     }
@@ -216,8 +238,7 @@ impl Conversation {
             _ => None,
         };
         if let Some(endpoint) = endpoint {
-            ear.number(id, Fact::DynamicPort, endpoint.port.into());
-            ear.fact(id, Fact::Mode, b"passive");
+            self.data_port(id, endpoint, b"passive", ear);
         }
         let ends = |code: u16| said.is_last && self.open.is_none_or(|open| open == code || self.has_gap);
         match said.code {
@@ -262,8 +283,11 @@ mod tests {
     use crate::conversation::heard::Heard;
 
     fn talk(runs: &[&str]) -> Vec<String> {
-        let (mut conversation, kept, mut ear) =
-            (Conversation::known([1, 1, 1, 2].into()), Carried::new(KEPT_BYTES), Heard::default());
+        let (mut conversation, kept, mut ear) = (
+            Conversation::between([1, 1, 1, 2].into(), [1, 1, 1, 3].into(), true),
+            Carried::new(KEPT_BYTES),
+            Heard::default(),
+        );
         for run in runs {
             let (side, text) = run.split_at(1);
             let bytes = text.replace('\n', "\r\n").into_bytes();
@@ -314,6 +338,16 @@ mod tests {
         check("EPRT |1|1.1.1.2|80|", false);
         check("PORT 2,2", false);
         check("USER 2,2,2,3,0,80", false);
+    }
+
+    /// Before the command that uses them, and with it.
+    #[test]
+    fn a_data_connection_to_another_host_was_expected_at_one_of_both() {
+        let said = talk(&["CPORT 2,2,2,3,0,80\nSTOR x\n"]);
+        let addresses: Vec<_> = said.iter().filter_map(|said| said.strip_prefix("address ")).collect();
+        assert_eq!(addresses, ["1.1.1.2:80", "2.2.2.3:80"].repeat(2));
+        let said = talk(&["CPASV\n", "S227 (9,9,9,9,0,80)\n", "CNOOP\n"]);
+        assert!(said.contains(&"address 1.1.1.3:80".into()), "of a passive server its own: {said:?}");
     }
 
     #[test]
