@@ -5,24 +5,17 @@
 
 use crate::http::exit::{Apart, Before, Common, Output};
 use crate::http::memory;
-use crate::parts::eve::eve_fields;
+use crate::parts::fact_fields::FactFields;
 use filter::kind::Example;
 use filter::prelude::*;
 use protocols::app::App;
 use protocols::carry::Carried;
-use protocols::conversation::{Fed, Run, Side};
+use protocols::conversation::{Fact as _, Fed, Run, Side};
 use protocols::http::shared::Shared;
-use protocols::websocket::Conversation;
+use protocols::websocket::{Conversation, Fact};
 use std::collections::BTreeMap;
 
-static SCHEMA: Schema = Schema::new(
-    "websocket",
-    &eve_fields![
-        Field::new("websocket.opcode", FieldType::Text),
-        Field::new("websocket.mask", FieldType::Number),
-        Field::new("websocket.coding", FieldType::Text),
-    ],
-);
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("websocket");
 
 /// What `websocket` is.
 pub static KIND: Kind = Kind::new("websocket", "takes messages of WebSockets out of byte streams", make)

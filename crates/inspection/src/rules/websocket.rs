@@ -1,14 +1,16 @@
 //! WebSockets for rules: a transaction for each frame. That of a message's last frame has the contents of the whole
 //! message. The conversation is in `protocols::websocket`.
 
+use super::exchanges::Names;
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
 use protocols::carry::Carried;
 use protocols::conversation::{Body, Ear, Fact as _, How, Id, Run, Side, Wants};
 use protocols::websocket::{Conversation, FIN, Fact, Header, KEPT_BYTES, UNSEEN};
-use rules::names::{App, Buffer, Number, numbers_of_facts};
+use rules::Transaction;
+use rules::names::{App, Buffer};
 
-const NUMBERS: [[Option<Number>; 2]; 4] = numbers_of_facts(Fact::ALL);
+pub(super) const NAMES: &Names = &Names::new(Fact::ALL);
 
 /// Most bytes that are decoded at once.
 const ROOM_BYTES: usize = 4 << 10;
@@ -64,6 +66,12 @@ impl Listener<'_> {
         self.open.iter_mut().find(|message| message.exchange == id.exchange)
     }
 
+    /// The transaction of the current frame.
+    fn frame_of(&mut self, id: Id) -> Option<&mut Transaction> {
+        let frame = self.find(id)?.frame?;
+        self.to.get(frame)
+    }
+
     /// A frame begins.
     fn begin_frame(&mut self, id: Id) {
         let transaction = self.to.begin(App::WebSocket).id;
@@ -112,19 +120,21 @@ impl Ear<Fact> for Listener<'_> {
         Wants { frames: true, ..Wants::default() }
     }
 
-    fn fact(&mut self, _id: Id, _fact: Fact, _value: &[u8]) {}
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        if let Some(one) = self.frame_of(id) {
+            NAMES.put(one, fact.number(), id.side.is_client(), value);
+        }
+    }
 
     fn number(&mut self, id: Id, fact: Fact, value: u64) {
         if fact == Fact::Opcode {
             self.begin_frame(id);
         }
-        let Some(message) = self.find(id) else { return };
-        if fact == Fact::Flags {
+        if let (Fact::Flags, Some(message)) = (fact, self.find(id)) {
             message.is_last = value & u64::from(FIN) != 0;
         }
-        let (frame, name) = (message.frame, NUMBERS[fact.number()][id.side.index()]);
-        if let (Some(one), Some(name)) = (frame.and_then(|frame| self.to.get(frame)), name) {
-            one.put_number(name, id.side.is_client(), value);
+        if let Some(one) = self.frame_of(id) {
+            NAMES.put_number(one, fact.number(), id.side.is_client(), value);
         }
     }
 
@@ -164,6 +174,7 @@ impl Ear<Fact> for Listener<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rules::names::Number;
 
     /// Feeds bytes of a client in pieces of `size` bytes; returns the payloads that rules inspect.
     fn payloads(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {

@@ -3,7 +3,7 @@
 use crate::rules::exchanges::Names;
 #[cfg(feature = "quic")]
 use crate::rules::quic;
-use crate::rules::{ftp, smb, smtp, talks, tls};
+use crate::rules::{ftp, smb, smtp, talks, tls, websocket};
 use base::limits::RULES_BODY_BYTES;
 use filter::prelude::*;
 use filter::record::{FieldValue, list_push};
@@ -18,7 +18,7 @@ use protocols::conversation::{About, Fact as _, Kind, Side};
 #[cfg(feature = "quic")]
 use protocols::quic::conversation::Fact as QuicFact;
 use protocols::smtp::Fact as SmtpFact;
-use protocols::websocket;
+use protocols::websocket::Fact as WebSocketFact;
 use rules::names::{App, Buffer, Number};
 use rules::{Packet, SCTP_CHUNKS, Transaction, sctp_chunks, sctp_tag};
 
@@ -66,7 +66,7 @@ pub(crate) static HTTP: Schema = const {
 
 /// A WebSocket frame.
 pub(crate) static WEBSOCKET: Schema =
-    Schema::object("websocket", &[Field::new("opcode", FieldType::Text), Field::new("mask", FieldType::Number)]);
+    const { &FactFields::new(&[]).facts(WebSocketFact::ALL).within("websocket") }.object("websocket");
 
 /// The first messages of QUIC.
 #[cfg(feature = "quic")]
@@ -164,13 +164,9 @@ pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
                 dns(row, one);
             }
         }
-        App::WebSocket => object(row, "websocket", &WEBSOCKET, |it| {
-            let number = |number| [true, false].into_iter().find_map(|side| one.numbers(number, side).next());
-            if let Some(opcode) = number(Number::WEBSOCKET_OPCODE) {
-                it.text("opcode", websocket::Fact::Opcode.about().kind.word(opcode));
-            }
-            number(Number::WEBSOCKET_MASK).into_iter().for_each(|mask| _ = it.number("mask", mask));
-        }),
+        App::WebSocket => {
+            object(row, "websocket", &WEBSOCKET, |it| facts(it, &WEBSOCKET, one, websocket::NAMES, CLIENT_FIRST));
+        }
         #[cfg(feature = "quic")]
         App::Quic => object(row, "quic", &QUIC, |it| facts(it, &QUIC, one, quic::NAMES, CLIENT_FIRST)),
         App::FtpData => object(row, "ftp_data", &FTP_DATA, |it| {
