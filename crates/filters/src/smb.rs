@@ -7,15 +7,19 @@ use crate::parts::eve::begin_row;
 use crate::parts::fact_fields::FactFields;
 use crate::parts::heard::Facts;
 use crate::parts::outlet::Outlet;
-use base::limits::TEXT_BUFFERED_BYTES;
+use base::limits::{TALK_ITEMS, TEXT_BUFFERED_BYTES};
 use filter::prelude::*;
 use protocols::carry::Carried;
 use protocols::conversation::{Body, Ear, Fact as _, Fed, How, Id, Run, Side};
+use protocols::dcerpc;
 use protocols::smb::{Conversation, Fact, Header, Hears, PREFIX_BYTES};
 use std::collections::BTreeMap;
 
-static SCHEMA: Schema =
-    const { &FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]) }.schema("smb");
+static SCHEMA: Schema = const {
+    let fields = FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]);
+    &fields.facts(dcerpc::Fact::ALL)
+}
+.schema("smb");
 
 /// What `smb` is.
 pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, and the files", make)
@@ -41,6 +45,8 @@ pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, a
 
 const COMMANDS: &str = r#"{"timestamp":"2004-01-06T12:38:58.145444000Z","flow_id":3718129569732356,"event_type":"smb","src_ip":"205.227.227.226","src_port":49467,"dest_ip":"205.227.227.243","dest_port":445,"proto":"TCP","smb":{"command":"SMB1_COMMAND_CLOSE","status":"STATUS_SUCCESS","status_code":"0x0","session_id":2048,"tree_id":2048,"length":0,"state":"complete"}}
 {"timestamp":"2004-01-06T12:38:58.147701000Z","flow_id":3718129569732356,"event_type":"smb","src_ip":"205.227.227.226","src_port":49467,"dest_ip":"205.227.227.243","dest_port":445,"proto":"TCP","smb":{"command":"SMB1_COMMAND_NT_CREATE_ANDX","status":"STATUS_SUCCESS","status_code":"0x0","session_id":2048,"tree_id":2048,"filename":"\\lsarpc","length":0,"state":"complete"}}
+{"timestamp":"2004-01-06T12:38:58.149558000Z","flow_id":3718129569732356,"event_type":"smb","src_ip":"205.227.227.226","src_port":49467,"dest_ip":"205.227.227.243","dest_port":445,"proto":"TCP","dcerpc":{"request":"BIND","response":"BINDACK","call_id":29,"interfaces":["3919286a-b10c-11d0-9ba8-00c04fd92ef5 v0"],"req":{"frag_cnt":1,"stub_data_size":0},"res":{"frag_cnt":1,"stub_data_size":0}},"smb":{"length":0,"state":"complete"}}
+{"timestamp":"2004-01-06T12:38:58.151937000Z","flow_id":3718129569732356,"event_type":"smb","src_ip":"205.227.227.226","src_port":49467,"dest_ip":"205.227.227.243","dest_port":445,"proto":"TCP","dcerpc":{"request":"REQUEST","response":"RESPONSE","call_id":30,"interfaces":["3919286a-b10c-11d0-9ba8-00c04fd92ef5 v0"],"req":{"opnum":0,"frag_cnt":1,"stub_data_size":2},"res":{"frag_cnt":1,"stub_data_size":80}},"smb":{"length":0,"state":"complete"}}
 "#;
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -60,7 +66,14 @@ struct Session {
     /// The client's direction; `None` before the first bytes.
     client: Option<u8>,
     told: BTreeMap<u64, Exchange>,
+    calls: Calls,
 }
+
+/// What was said of calls that are not over, by their pipes and exchanges.
+type Calls = BTreeMap<(u64, u64), Facts<dcerpc::Fact>>;
+
+/// Most calls of a connection that are not over.
+const CALLS: usize = 1024;
 
 /// What was told of a command, or of a file.
 #[derive(Default)]
@@ -76,6 +89,7 @@ struct Exchange {
 /// Makes messages of what it hears.
 struct Listener<'a, 'b> {
     told: &'a mut BTreeMap<u64, Exchange>,
+    calls: &'a mut Calls,
     row: &'a mut RowWriter,
     carried: &'a Carried,
     outlet: &'a mut Outlet<'b>,
@@ -207,7 +221,63 @@ impl Ear<Fact> for Listener<'_, '_> {
     }
 }
 
-impl Hears for Listener<'_, '_> {}
+impl Hears for Listener<'_, '_> {
+    fn pipe(&mut self, pipe: u64, _bytes: &[u8], tell: &mut dyn FnMut(&mut dyn Ear<dcerpc::Fact>)) {
+        tell(&mut Caller { pipe, to: self });
+    }
+}
+
+/// Makes records of the calls in a pipe.
+struct Caller<'a, 'b, 'c> {
+    pipe: u64,
+    to: &'a mut Listener<'b, 'c>,
+}
+
+impl Ear<dcerpc::Fact> for Caller<'_, '_, '_> {
+    fn begin(&mut self, id: Id) {
+        if self.to.calls.len() < CALLS {
+            self.to.calls.insert((self.pipe, id.exchange), Facts::default());
+        } else {
+            self.to.outlet.count("exchanges not listed", 1);
+        }
+    }
+
+    fn fact(&mut self, id: Id, fact: dcerpc::Fact, value: &[u8]) {
+        let Some(facts) = self.to.calls.get_mut(&(self.pipe, id.exchange)) else { return };
+        let (about, count) = (fact.about(), facts.count(fact, id.side));
+        if about.field[id.side.index()].is_empty() || !about.kind.is_item() && count > 0 {
+            return;
+        }
+        if count == TALK_ITEMS {
+            self.to.outlet.count("items not listed", 1);
+        } else if !facts.keep(fact, id.side, value, self.to.carried) {
+            self.to.outlet.count("smb texts left out for want of memory", 1);
+        }
+    }
+
+    fn number(&mut self, id: Id, fact: dcerpc::Fact, value: u64) {
+        self.fact(id, fact, &value.to_be_bytes());
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.to.outlet.count(what, 1);
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        self.to.outlet.count(what, times);
+    }
+
+    fn end(&mut self, _id: Id, _how: How) {}
+
+    fn over(&mut self, exchange: u64) {
+        let Some(mut facts) = self.to.calls.remove(&(self.pipe, exchange)) else { return };
+        let class = Class::of_stream(self.to.block.class.connection(), self.to.client);
+        begin_row(self.to.row, self.to.block.time, class, self.to.outlet.facts(class));
+        facts.write(self.to.row);
+        self.to.outlet.meta(self.to.row, self.to.block.time, class, Flags::LAST);
+        facts.clear(self.to.carried);
+    }
+}
 
 /// Longest block of bytes that were kept.
 const KEPT_BLOCK_BYTES: usize = 32 << 10;
@@ -232,13 +302,15 @@ impl SessionFilter for Smb {
     ) -> Result<(), Box<Failure>> {
         let time = cx.now;
         let mut outlet = Outlet::new(cx);
-        let Session { mut conversation, client, mut told } = session;
+        let Session { mut conversation, client, mut told, mut calls } = session;
         let client = client.unwrap_or(0);
         let block = outlet.nothing(time, Class::of_stream(class.connection(), client));
         let Smb { row, carried } = self;
-        let mut ear = Listener { told: &mut told, row, carried, outlet: &mut outlet, block, client };
+        let heard = (&mut told, &mut calls);
+        let mut ear = Listener { told: heard.0, calls: heard.1, row, carried, outlet: &mut outlet, block, client };
         conversation.end(time, carried, &mut ear);
         told.into_values().for_each(|mut exchange| exchange.facts.clear(carried));
+        calls.into_values().for_each(|mut facts| facts.clear(carried));
         Ok(())
     }
 }
@@ -248,7 +320,7 @@ impl Smb {
     fn block(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         let run = Run { bytes: outlet.bytes(block), time: block.time };
         let direction = block.class.direction();
-        let Session { conversation, client, told } = session;
+        let Session { conversation, client, told, calls } = session;
         let client = *client.get_or_insert_with(|| match run.bytes.get(PREFIX_BYTES..).and_then(Header::parse) {
             Some(header) if header.is_response => 1 - direction,
             Some(_) => direction,
@@ -256,7 +328,7 @@ impl Smb {
         });
         let side = Side::to_server(direction == client);
         let Smb { row, carried } = self;
-        let mut ear = Listener { told, row, carried, outlet, block: *block, client };
+        let mut ear = Listener { told, calls, row, carried, outlet, block: *block, client };
         if block.gap() > 0 {
             conversation.gap(side, block.gap(), block.time, carried, &mut ear);
         }

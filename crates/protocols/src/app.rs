@@ -38,8 +38,6 @@ macro_rules! apps {
             Http,
             /// DNS over HTTP/2.
             Doh2,
-            /// DCE/RPC.
-            Dcerpc,
             $(
                 #[doc = concat!("That of `", stringify!($module), "`.")]
                 $app,
@@ -64,7 +62,6 @@ macro_rules! apps {
                     App::Quic => "quic",
                     App::WebSocket => "websocket",
                     App::Doh2 => "doh2",
-                    App::Dcerpc => "dcerpc",
                     $(App::$app => stringify!($module),)*
                 }
             }
@@ -104,7 +101,6 @@ impl App {
             App::Doh2,
             App::WebSocket,
             App::Quic,
-            App::Dcerpc,
             App::Smb,
             App::Tls,
             App::Dns,

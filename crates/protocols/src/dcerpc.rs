@@ -1,7 +1,139 @@
 //! Messages of DCE/RPC (C706, 12): version 5 over connections, version 4 in datagrams. The arguments of a call are not
-//! decoded, because their format depends on the interface. Callers join calls of several fragments.
+//! decoded, because their format depends on the interface. The [`Conversation`] joins fragments and knows interfaces.
 
+mod conversation;
+
+use crate::app::App;
+use crate::carry::Carried;
+use crate::conversation::{About, Ear, Fact as _, Fed, Kind, Over, Protocol, Run, Side, Talk, Words};
 use crate::fit::Fit;
+pub use conversation::{CALLS, Conversation, INTERFACES, KEPT_BYTES, UNSEEN};
+use packet::Flow;
+use packet::frame::protocol;
+
+/// A fact about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// The type of the client's first message.
+    Request,
+    /// The type of the server's first message.
+    Response,
+    /// The number of the call.
+    Call,
+    /// An interface that is bound, or that the call may be of.
+    Interface,
+    /// The same for rules, of a call: its UUID and its version.
+    InterfaceBytes,
+    /// The number of the operation in the interface.
+    Opnum,
+    /// How many messages a side's part of the call has.
+    Fragments,
+    /// How many bytes of arguments or results.
+    StubBytes,
+    /// Whether numbers of a message are little-endian.
+    IsLittle,
+}
+
+impl crate::conversation::Fact for Fact {
+    const ALL: &'static [About] = &[
+        About::client("dcerpc.request", "", Kind::Word(KINDS)),
+        About::server("dcerpc.response", "", Kind::Word(KINDS)),
+        About::both("dcerpc.call_id", "", Kind::Number),
+        About::client("dcerpc.interfaces", "", Kind::Item),
+        About::both("", "", Kind::Text),
+        About::client("dcerpc.req.opnum", "dcerpc.opnum", Kind::Number),
+        About { field: ["dcerpc.req.frag_cnt", "dcerpc.res.frag_cnt"], buffer: [""; 2], kind: Kind::Number },
+        About {
+            field: ["dcerpc.req.stub_data_size", "dcerpc.res.stub_data_size"],
+            buffer: [""; 2],
+            kind: Kind::Number,
+        },
+        About::both("", "", Kind::Number),
+    ];
+
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// The names of types of messages, as EVE has them.
+const KINDS: Words = &[
+    ("REQUEST", 0),
+    ("PING", 1),
+    ("RESPONSE", 2),
+    ("FAULT", 3),
+    ("WORKING", 4),
+    ("NOCALL", 5),
+    ("REJECT", 6),
+    ("ACK", 7),
+    ("CL_CANCEL", 8),
+    ("FACK", 9),
+    ("CANCEL_ACK", 10),
+    ("BIND", 11),
+    ("BINDACK", 12),
+    ("BINDNAK", 13),
+    ("ALTER_CONTEXT", 14),
+    ("ALTER_CONTEXT_RESP", 15),
+    ("AUTH3", 16),
+    ("SHUTDOWN", 17),
+    ("CO_CANCEL", 18),
+    ("ORPHANED", 19),
+    ("RTS", 20),
+];
+
+impl Talk for Conversation {
+    type Fact = Fact;
+
+    const PROTOCOL: Protocol = Protocol {
+        probe: Some(|first| match first.flow.protocol {
+            protocol::UDP => Fit::of(Datagram::parse(first.bytes).is_some()),
+            _ => probe(first.bytes),
+        }),
+        does: "reads calls of DCE/RPC and gives a record of each with its result",
+        help: "Finds DCE/RPC over TCP and in datagrams by its messages, on any port; calls in pipes of SMB are records of `smb`. \
+               A record has a call with its result, or a bind with its answer: `dcerpc.request` and `dcerpc.response` (the types of \
+               the first messages, as EVE names them), `dcerpc.call_id`, `dcerpc.interfaces` (UUID and version: those bound, or \
+               those that the call may be of while the server has not answered), `dcerpc.req.opnum`, and of both sides \
+               `frag_cnt` and `stub_data_size`: how many fragments, and how many bytes of arguments or results, which are not \
+               decoded.\n\n\
+               Up to 256 calls of a connection wait for their results, and 1024 interfaces are known. A gap ends the calls that it \
+               cuts; behind it the rest of a message is passed over, or the next segment that begins with a message counts.",
+        example: ("pcap talks.pcap | dcerpc", EXAMPLE),
+        ..Protocol::of(App::Dcerpc, Over::Both, Fact::ALL)
+    };
+
+    fn new(flow: &Flow) -> Conversation {
+        Conversation::of(flow.protocol == protocol::UDP)
+    }
+
+    /// Requests come from clients.
+    fn sender(bytes: &[u8]) -> Option<Side> {
+        let kind =
+            Header::parse(bytes).map(|header| header.kind).or_else(|| Datagram::parse(bytes).map(|it| it.kind))?;
+        let answers = matches!(
+            kind,
+            kind::RESPONSE | kind::FAULT | kind::BIND_ACK | kind::BIND_NAK | kind::ALTER_CONTEXT_RESPONSE
+        );
+        Some(Side::to_server(!answers))
+    }
+
+    fn feed(&mut self, side: Side, run: Run<'_>, kept: &Carried, ear: &mut dyn Ear<Fact>) -> Fed {
+        self.feed(side, run, kept, ear)
+    }
+
+    fn gap(&mut self, side: Side, missing: u32, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        self.gap(side, missing, kept, ear);
+    }
+
+    fn end(&mut self, kept: &Carried, ear: &mut dyn Ear<Fact>) {
+        self.end(kept, ear);
+    }
+}
+
+const EXAMPLE: &str = r#"{"timestamp":"2026-05-28T20:26:41.239999000Z","flow_id":4564727655676835,"event_type":"dcerpc","src_ip":"192.0.2.1","src_port":40101,"dest_ip":"192.0.2.2","dest_port":135,"proto":"TCP","dcerpc":{"request":"BIND","response":"BINDACK","call_id":1,"interfaces":["e1af8308-5d1f-11c9-91a4-08002b14a0fa v3"],"req":{"frag_cnt":1,"stub_data_size":0},"res":{"frag_cnt":1,"stub_data_size":0}}}
+{"timestamp":"2026-05-28T20:26:41.269999000Z","flow_id":4564727655676835,"event_type":"dcerpc","src_ip":"192.0.2.1","src_port":40101,"dest_ip":"192.0.2.2","dest_port":135,"proto":"TCP","dcerpc":{"request":"REQUEST","response":"RESPONSE","call_id":2,"interfaces":["e1af8308-5d1f-11c9-91a4-08002b14a0fa v3"],"req":{"opnum":3,"frag_cnt":2,"stub_data_size":40},"res":{"frag_cnt":1,"stub_data_size":12}}}
+{"timestamp":"2026-05-28T20:26:41.289999000Z","flow_id":4564727655676835,"event_type":"dcerpc","src_ip":"192.0.2.1","src_port":40101,"dest_ip":"192.0.2.2","dest_port":135,"proto":"TCP","dcerpc":{"request":"REQUEST","response":"FAULT","call_id":3,"interfaces":["e1af8308-5d1f-11c9-91a4-08002b14a0fa v3"],"req":{"opnum":99,"frag_cnt":1,"stub_data_size":0},"res":{"frag_cnt":1,"stub_data_size":0}}}
+"#;
 
 /// Types of messages.
 pub mod kind {
@@ -239,6 +371,9 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
+    /// Length of a header.
+    pub const BYTES: usize = 80;
+
     /// Reads a datagram; `None` if it is not DCE/RPC.
     pub fn parse(bytes: &'a [u8]) -> Option<Datagram<'a>> {
         let &[4, kind, flags, second, order, floats, _, _, ..] = bytes else { return None };

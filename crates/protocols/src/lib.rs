@@ -3,9 +3,9 @@
 //! what is below.
 //!
 //! - [`conversation`] is the contract with filters and rules: what a protocol says, and who hears it. `dns::stream` finds the
-//!   messages of DNS over TCP for both. Of [`dcerpc`] and [`ntp`] this crate has grammars.
+//!   messages of DNS over TCP for both. Of [`ntp`] this crate has a grammar.
 //! - Messages: [`dns`], [`tls`], [`ntp`], [`http`], [`http2`] with [`hpack`], [`quic`] and [`gquic`], [`websocket`],
-//!   [`dcerpc`], [`smb`], [`smtp`], and those of [`talks!`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by
+//!   [`smb`], [`smtp`], and those of [`talks!`]. [`mime`] reads mails and forms. [`fingerprint`] names programs by
 //!   their TLS hellos, [`x509`] reads certificates, in the encoding [`der`].
 //! - [`app`] names the protocols, [`probe`] tells by the [`first`] bytes which one a flow speaks.
 //! - [`text_lines`] and [`prefixed`] split streams into lines and messages, [`reply`] reads lines of replies, [`carry`] counts
@@ -23,6 +23,7 @@ macro_rules! talks {
     ($then:ident { $($with:tt)* }) => {
         $then! {
             $($with)*;
+            dcerpc Dcerpc
             ftp Ftp
             ike Ike
             imap Imap
@@ -56,7 +57,6 @@ talks! { modules {} }
 pub mod app;
 pub mod carry;
 pub mod conversation;
-pub mod dcerpc;
 pub mod der;
 pub mod dns;
 pub mod fingerprint;

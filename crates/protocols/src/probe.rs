@@ -6,7 +6,7 @@ use crate::app::App;
 use crate::conversation::Over;
 use crate::first::{begins, has_port};
 use crate::fit::Fit;
-use crate::{TALKS, dcerpc, dns, ftp, http2, quic, sip, smb};
+use crate::{TALKS, dns, ftp, http2, quic, sip, smb};
 use packet::Flow;
 
 /// The answer of the bytes.
@@ -34,7 +34,6 @@ const STREAMS: &[(App, Probe)] = &[
         true => first.begins(&[http2::PREFACE]),
         false => Fit::of(http2::is_settings(first.bytes)),
     }),
-    (App::Dcerpc, |first| dcerpc::probe(first.bytes)),
     (App::Smb, |first| smb::probe(first.bytes, first.has_port(139))),
     (App::Tls, |first| hello(first.bytes)),
     (App::Ssh, |first| first.begins(&[b"SSH-"])),
@@ -61,13 +60,12 @@ pub fn stream(first: &First<'_>) -> Says {
 /// Which protocol a datagram is of. `wire_len`: its length before a capture cut it.
 pub fn datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| has_port(flow, port);
-    let rows: [(App, &dyn Fn() -> bool); 6] = [
+    let rows: [(App, &dyn Fn() -> bool); 5] = [
         (App::Quic, &|| quic::begins(payload)),
         (dns::of_ports(flow).unwrap_or(App::Dns), &|| {
             dns::is_datagram([flow.source_port, flow.target_port], payload, wire_len)
         }),
         (App::Sip, &|| sip::head(payload).is_some()),
-        (App::Dcerpc, &|| dcerpc::Datagram::parse(payload).is_some()),
         (App::Dhcp, &|| (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63])),
         (App::Ntp, &|| port(123) && payload.len() >= 48),
     ];

@@ -3,8 +3,10 @@
 
 mod conversation;
 mod names;
+mod pipes;
 
-pub use conversation::{ASKED, Conversation, Hears, KEPT, KEPT_BYTES, UNSEEN};
+pub use conversation::{ASKED, Conversation, KEPT, KEPT_BYTES, UNSEEN};
+pub use pipes::Hears;
 
 use crate::conversation::{About, Kind};
 use crate::fit::Fit;

@@ -415,7 +415,6 @@ numbers! {
     WEBSOCKET_MASK "websocket.mask" WebSocket, Both, 32, &[];
     WEBSOCKET_FLAGS "websocket.flags" WebSocket, Both, 8, WEBSOCKET_FLAGS;
     DCERPC_OPNUM "dcerpc.opnum" Dcerpc, Both, 16, &[];
-    DCERPC_CALL "dcerpc call" Dcerpc, Both, 32, &[];
     IKE_EXCHTYPE "ike.exchtype" Ike, Both, 8, &[];
     IKE_NOTIFY_TYPE "ike.notify_type" Ike, Both, 16, &[];
     IKE_KEY_EXCHANGE_PAYLOAD_LENGTH "ike.key_exchange_payload_length" Ike, Both, 32, &[];

@@ -237,10 +237,7 @@ impl Application {
                 return (http2.is_dns() && !before).then_some(App::Doh2);
             }
             Application::WebSocket(socket) => socket.feed(side, run, block.gap(), to),
-            Application::Dcerpc(calls) => {
-                calls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
-                to.reader_bytes = calls.kept_bytes();
-            }
+            Application::Dcerpc(calls) => calls.feed(side, run, block.gap(), to),
             Application::Smb(smb) => smb.feed(side, run, block.gap(), to),
             Application::Dns(dns) => return dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap(), to),
@@ -303,7 +300,7 @@ impl Application {
             App::Http2 => Application::Http2(Box::default()),
             App::WebSocket => Application::WebSocket(Box::default()),
             App::Smb => Application::Smb(Box::default()),
-            App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(App::Dcerpc))),
+            App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(flow))),
             App::Dns | App::Llmnr => Application::Dns(dns::Stream::new(app, true)),
             App::Tls => Application::Tls(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
@@ -365,7 +362,6 @@ pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
 pub(super) fn datagram(app: App, flow: &Flow, payload: &[u8], wire_len: u32, to_server: bool, to: &mut Transactions) {
     match app {
         App::Dns | App::Llmnr => dns::datagram(app, flow, payload, wire_len, to_server, to),
-        App::Dcerpc => dcerpc::datagram(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
         app => {

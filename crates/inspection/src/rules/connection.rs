@@ -1,6 +1,7 @@
 //! A flow: its rule state, its application, and the newest bytes of its streams.
 
 use super::application::{self, Application};
+use super::dcerpc::Calls;
 use super::ftp;
 use super::http::HttpShared;
 use super::tcp_events::TcpEvents;
@@ -10,6 +11,7 @@ use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
 use packet::frame::protocol;
+use protocols::conversation::{self, Run};
 use protocols::ftp::Transfer;
 use protocols::probe;
 use rules::FlowState;
@@ -54,6 +56,8 @@ pub(super) struct Connection {
     pub touched: bool,
     /// TLS that begins behind another protocol; `None`: there is none, or its openings were read.
     tls: Option<tls::Openings>,
+    /// Calls of DCE/RPC in datagrams.
+    calls: Option<Box<Calls>>,
     #[cfg(feature = "quic")]
     quic: Option<Box<super::quic::Flow>>,
 }
@@ -136,6 +140,7 @@ impl Connection {
             charged: 0,
             touched: false,
             tls: (flow.protocol == protocol::TCP).then(tls::Openings::default),
+            calls: None,
             #[cfg(feature = "quic")]
             quic: None,
         }
@@ -242,6 +247,11 @@ impl Connection {
         if self.state.app == App::Quic {
             let quic = self.quic.get_or_insert_default();
             return quic.feed(payload, to_server, &mut self.transactions);
+        }
+        if self.state.app == App::Dcerpc {
+            let calls = self.calls.get_or_insert_with(|| Box::new(Calls::new(&self.flow)));
+            let run = Run { bytes: payload, time: 0 };
+            return calls.feed(conversation::Side::to_server(to_server), run, 0, &mut self.transactions);
         }
         application::datagram(self.state.app, &self.flow, payload, wire_len, to_server, &mut self.transactions);
     }

@@ -1,271 +1,181 @@
-//! DCE/RPC for rules: each call is a transaction, with its fragments joined. Calls arrive over TCP, in datagrams, and
-//! through SMB pipes.
+//! DCE/RPC for rules: each call is a transaction, with its fragments joined. The conversation is in `protocols::dcerpc`; those
+//! in pipes are a part of SMB's.
 
+use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
-use protocols::dcerpc::{Body, Datagram, FIRST, Header, Interface, LAST, kind};
+use packet::Flow;
+use protocols::carry::Carried;
+use protocols::conversation::{Body, Ear, Fact as _, How, Id, Run, Side, Talk as _, Wants};
+use protocols::dcerpc::{Conversation, Fact, Header, KEPT_BYTES, UNSEEN};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Most interfaces kept per connection.
-const INTERFACES: usize = 1024;
-/// Most interfaces that a call may have while the server has not answered.
-const CANDIDATES: usize = 8;
-/// Most calls that may wait for a response.
-const CALLS: usize = 256;
+const NAMES: &Names = &Names::new(Fact::ALL);
 
 const FRAMES: [Buffer; 3] = [Buffer::FRAME_DCERPC_HDR, Buffer::FRAME_DCERPC_DATA, Buffer::FRAME_DCERPC_PDU];
 
-/// A TCP connection or an SMB pipe.
+/// A TCP connection or a flow of datagrams.
 #[derive(Debug)]
 pub(super) struct Calls {
-    app: App,
-    /// By side: the start of an incomplete message.
-    waiting: [Vec<u8>; 2],
-    lost: [bool; 2],
-    interfaces: Vec<Bound>,
-    open: Vec<Open>,
-    /// An interface, or a call, was pushed out of its table.
-    pushed_out: [bool; 2],
-}
-
-/// An interface that a client has bound. Those that the server refused are removed.
-#[derive(Debug)]
-struct Bound {
-    context: u16,
-    interface: Interface,
-    /// The call that bound it.
-    call: u32,
-    /// The server's answer; `None`: it has not answered.
-    accepted: Option<bool>,
-}
-
-/// A call and its transaction.
-#[derive(Debug)]
-struct Open {
-    call: u32,
-    transaction: u64,
-    is_asked: bool,
+    conversation: Conversation,
+    kept: Carried,
+    exchanges: Exchanges,
 }
 
 impl Calls {
-    pub fn new(app: App) -> Calls {
-        Calls {
-            app,
-            waiting: Default::default(),
-            lost: [false; 2],
-            interfaces: Vec::new(),
-            open: Vec::new(),
-            pushed_out: [false; 2],
+    pub fn new(flow: &Flow) -> Calls {
+        let (conversation, kept) = (Conversation::new(flow), Carried::new(KEPT_BYTES));
+        Calls { conversation, kept, exchanges: Exchanges::default() }
+    }
+
+    /// Reads the next bytes of a side, behind `gap` missing ones, or a datagram.
+    pub fn feed(&mut self, side: Side, run: Run<'_>, gap: u32, to: &mut Transactions) {
+        let Calls { conversation, kept, exchanges } = self;
+        let mut ear = Listener { app: App::Dcerpc, exchanges, bytes: run.bytes, to };
+        conversation.gap(side, gap, kept, &mut ear);
+        conversation.feed(side, run, kept, &mut ear);
+        to.reader_bytes = kept.bytes();
+    }
+}
+
+/// Puts calls into transactions.
+pub(super) struct Listener<'a> {
+    /// What carries the calls.
+    pub app: App,
+    pub exchanges: &'a mut Exchanges,
+    /// The bytes that are read.
+    pub bytes: &'a [u8],
+    pub to: &'a mut Transactions,
+}
+
+impl Listener<'_> {
+    fn put(&mut self, id: Id, put: impl FnOnce(&mut Transaction, bool)) {
+        if self.exchanges.find(id.exchange, self.to).is_none() {
+            // The start of this call was seen, but is no longer there.
+            self.to.given_up += 1;
+            self.to.unseen = true;
+            self.begin(id);
+        }
+        let one = self.exchanges.transaction(id.exchange, self.app, self.to);
+        if let Some(one) = self.to.get(one) {
+            put(one, id.side.is_client());
+        }
+        self.to.change(one, id.side.is_client());
+    }
+}
+
+impl Ear<Fact> for Listener<'_> {
+    fn wants(&self) -> Wants {
+        Wants { frames: self.to.frames, ..Wants::default() }
+    }
+
+    fn begin(&mut self, id: Id) {
+        let one = self.exchanges.transaction(id.exchange, self.app, self.to);
+        if let Some(one) = self.to.get(one) {
+            // The request of a response may have been missed.
+            one.complete[0] = !id.side.is_client();
         }
     }
 
-    pub fn kept_bytes(&self) -> usize {
-        self.waiting.iter().map(Vec::capacity).sum::<usize>()
-            + self.interfaces.capacity() * size_of::<Bound>()
-            + self.open.capacity() * size_of::<Open>()
-    }
-
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
-        let side = usize::from(!to_server);
-        if gap && !self.lost[side] {
-            to.given_up += 1;
-            (self.lost[side], self.waiting[side]) = (true, Vec::new());
-        }
-        if self.lost[side] {
-            return;
-        }
-        let mut waiting = std::mem::take(&mut self.waiting[side]);
-        waiting.extend_from_slice(bytes);
-        let mut used = 0;
-        while waiting.len() - used >= Header::BYTES {
-            let rest = &waiting[used..];
-            let Some(header) = Header::parse(rest) else {
-                to.given_up += 1;
-                self.lost[side] = true;
-                return;
-            };
-            let Some(message) = rest.get(..header.length) else { break };
-            self.message(&header, message, to_server, to);
-            used += header.length;
-        }
-        waiting.drain(..used);
-        self.waiting[side] = waiting;
-    }
-
-    /// The transaction of a call. `begins`: the number may be reused, so start a new transaction.
-    fn call(&mut self, call: u32, begins: bool, to_server: bool, to: &mut Transactions) -> u64 {
-        let known = self.open.iter().position(|open| open.call == call);
-        if let Some(at) = known {
-            let id = self.open[at].transaction;
-            if !begins && to.get(id).is_some() {
-                return id;
+    fn fact(&mut self, id: Id, fact: Fact, value: &[u8]) {
+        let app = self.app;
+        self.put(id, |one, to_server| match fact {
+            // Rules test the interface on either side of a call, and the operation.
+            Fact::InterfaceBytes => {
+                [true, false].into_iter().for_each(|side| one.put_copy(Buffer::DCERPC_INTERFACE, side, value));
             }
-            self.open.remove(at);
-        }
-        // The start of this call was seen, but is no longer there.
-        if !begins && (known.is_some() || self.pushed_out[1]) {
-            to.given_up += 1;
-            to.unseen = true;
-        }
-        if self.open.len() >= CALLS {
-            let idle = self.open.iter().position(|open| open.is_asked);
-            self.open.remove(idle.unwrap_or(0));
-            self.pushed_out[1] = true;
-            to.given_up += 1;
-        }
-        let one = to.begin(self.app);
-        // The request of a response may have been missed.
-        one.complete[0] = !to_server;
-        self.open.push(Open { call, transaction: one.id, is_asked: false });
-        one.id
-    }
-
-    fn message(&mut self, header: &Header, message: &[u8], to_server: bool, to: &mut Transactions) {
-        let is_first = header.flags & FIRST != 0;
-        let body = header.body(message);
-        let asks = matches!(header.kind, kind::REQUEST | kind::BIND | kind::ALTER_CONTEXT);
-        let id = self.call(header.call, asks && is_first, to_server, to);
-        let frames = to.frames;
-        if frames {
-            // A call may have fragments without end.
-            to.forget_shown(id, to_server, &FRAMES);
-        }
-        let Some(one) = to.get(id) else { return };
-        one.little_endian = header.is_little;
-        if frames {
-            one.put_copy(Buffer::FRAME_DCERPC_HDR, to_server, &message[..Header::BYTES]);
-            one.put_copy(Buffer::FRAME_DCERPC_DATA, to_server, &message[Header::BYTES..]);
-            one.put_copy(Buffer::FRAME_DCERPC_PDU, to_server, message);
-        }
-        let (mut stub, mut given_up, mut is_missed) = (None, 0, false);
-        match body {
-            Body::Request { context, operation, stub: bytes } if to_server => {
-                if one.numbers(Number::DCERPC_OPNUM, true).next().is_none() {
-                    // The newest may still be refused: then the one before it counts.
-                    let of_context = self.interfaces.iter().rev().filter(|known| known.context == context);
-                    let mut count = 0;
-                    put_operation(one, operation);
-                    for known in of_context {
-                        if count >= CANDIDATES {
-                            (given_up, is_missed) = (1, true);
-                            break;
-                        }
-                        count += 1;
-                        put_interface(one, &known.interface);
-                        if known.accepted == Some(true) {
-                            break;
-                        }
-                    }
-                    is_missed |= count == 0 && self.pushed_out[0];
-                }
-                stub = Some(bytes);
-            }
-            Body::Response { stub: bytes } if !to_server => stub = Some(bytes),
-            // Only a first fragment carries valid interfaces.
-            Body::Bind(contexts) if is_first && to_server => {
-                let call = header.call;
-                let bound = contexts.map(|(context, interface)| Bound { context, interface, call, accepted: None });
-                self.interfaces.extend(bound);
-                let over = self.interfaces.len().saturating_sub(INTERFACES);
-                self.interfaces.drain(..over);
-                self.pushed_out[0] |= over > 0;
-                given_up = over as u64;
-            }
-            Body::Bound(results) if !to_server => {
-                let unanswered = |known: &&mut Bound| known.call == header.call && known.accepted.is_none();
-                for (known, is_accepted) in self.interfaces.iter_mut().filter(unanswered).zip(results) {
-                    known.accepted = Some(is_accepted);
-                }
-                self.interfaces.retain(|known| known.accepted != Some(false));
-            }
-            _ if !to_server && matches!(header.kind, kind::BIND_NAK | kind::FAULT) => {
-                self.interfaces.retain(|known| known.call != header.call || known.accepted.is_some());
-            }
+            // Those of a pipe have the object of SMB.
+            _ if app == App::Dcerpc => NAMES.put(one, fact.number(), to_server, value),
             _ => {}
-        }
-        if let Some(bytes) = stub {
-            put_stub(one, to_server, bytes);
-        }
-        one.growing[usize::from(!to_server)] = header.flags & LAST == 0;
-        to.given_up += given_up;
-        to.unseen |= is_missed;
-        to.change(id, to_server);
-        if header.flags & LAST != 0 {
-            to.complete(id, to_server);
-            if to_server {
-                self.open.iter_mut().filter(|open| open.transaction == id).for_each(|open| open.is_asked = true);
-            } else {
-                self.open.retain(|open| open.transaction != id);
+        });
+    }
+
+    fn number(&mut self, id: Id, fact: Fact, value: u64) {
+        let app = self.app;
+        self.put(id, |one, to_server| match fact {
+            Fact::IsLittle => one.little_endian = value != 0,
+            Fact::Opnum => {
+                [true, false].into_iter().for_each(|side| one.put_number(Number::DCERPC_OPNUM, side, value));
             }
+            _ if app == App::Dcerpc => NAMES.put_number(one, fact.number(), to_server, value),
+            _ => {}
+        });
+    }
+
+    fn frame(&mut self, id: Id, bytes: &[u8]) {
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
+            // A call may have fragments without end. The message is a change by itself.
+            self.to.forget_shown(one, id.side.is_client(), &FRAMES);
+        }
+        let (header, data) = bytes.split_at(bytes.len().min(Header::BYTES));
+        self.put(id, |one, to_server| {
+            for (buffer, bytes) in FRAMES.into_iter().zip([header, data, bytes]) {
+                one.put_copy(buffer, to_server, bytes);
+            }
+        });
+    }
+
+    fn body(&mut self, id: Id, piece: Body<'_>) {
+        let bytes = match piece {
+            Body::Range(range) => &self.bytes[range],
+            Body::Kept(bytes, _) => bytes,
+            Body::Missing(_) => return self.to.given_up += 1,
+        };
+        self.put(id, |one, to_server| {
+            let had = one.first(Buffer::DCERPC_STUB_DATA, to_server).map_or(0, <[u8]>::len);
+            let room = bytes.len().min(RULES_BODY_BYTES.saturating_sub(had));
+            if room > 0 {
+                one.append_copy(Buffer::DCERPC_STUB_DATA, to_server, &bytes[..room]);
+            }
+            one.growing[usize::from(!to_server)] = true;
+        });
+    }
+
+    fn lost(&mut self, _id: Id, what: &'static str) {
+        self.to.given_up += 1;
+        self.to.unseen |= what == UNSEEN;
+    }
+
+    fn count(&mut self, _what: &'static str, times: u64) {
+        self.to.given_up += times;
+    }
+
+    fn end(&mut self, id: Id, _how: How) {
+        if let Some(one) = self.exchanges.find(id.exchange, self.to) {
+            self.to.complete(one, id.side.is_client());
         }
     }
-}
 
-/// Rules test the operation on either side of a call.
-fn put_operation(one: &mut Transaction, operation: u16) {
-    [true, false].into_iter().for_each(|side| one.put_number(Number::DCERPC_OPNUM, side, operation.into()));
-}
-
-/// Rules test the interface on either side of a call.
-fn put_interface(one: &mut Transaction, interface: &Interface) {
-    let bytes = bytes_of(interface);
-    [true, false].into_iter().for_each(|side| one.put_copy(Buffer::DCERPC_INTERFACE, side, &bytes));
-}
-
-/// The interface as rules see it.
-fn bytes_of(interface: &Interface) -> [u8; 18] {
-    let mut bytes = [0; 18];
-    bytes[..16].copy_from_slice(&interface.uuid);
-    bytes[16..].copy_from_slice(&interface.version.to_be_bytes());
-    bytes
-}
-
-fn put_stub(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
-    let had = one.first(Buffer::DCERPC_STUB_DATA, to_server).map_or(0, <[u8]>::len);
-    let room = bytes.len().min(RULES_BODY_BYTES.saturating_sub(had));
-    if room > 0 {
-        one.append_copy(Buffer::DCERPC_STUB_DATA, to_server, &bytes[..room]);
-    }
-}
-
-pub(super) fn datagram(payload: &[u8], to_server: bool, to: &mut Transactions) {
-    let Some(datagram) = Datagram::parse(payload) else { return };
-    let asks = datagram.kind == kind::REQUEST;
-    // A call is its number in an activity, whose two halves are numbers here.
-    let [high, low] =
-        [0, 8].map(|at| datagram.activity[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half)));
-    let call = [datagram.call.into(), high, low];
-    let interface = bytes_of(&datagram.interface);
-    // A request continues one that is not complete, with the same interface. Fragments come in order.
-    let goes_on =
-        |one: &Transaction| !one.complete[0] && one.first(Buffer::DCERPC_INTERFACE, true) == Some(&interface[..]);
-    let open = to.newest(|one| one.numbers(Number::DCERPC_CALL, true).eq(call) && (!asks || goes_on(one)));
-    let id = match open.map(|one| one.id) {
-        Some(id) => id,
-        None => {
-            let one = to.begin(App::Dcerpc);
-            one.complete[0] = !asks;
-            call.into_iter().for_each(|number| one.put_number(Number::DCERPC_CALL, true, number));
-            put_operation(one, datagram.operation);
-            put_interface(one, &datagram.interface);
-            one.id
+    fn over(&mut self, exchange: u64) {
+        let one = self.exchanges.find(exchange, self.to);
+        if let Some(one) = one.and_then(|one| self.to.get(one)) {
+            one.complete = [true; 2];
         }
-    };
-    if let Some(one) = to.get(id) {
-        one.little_endian = datagram.is_little;
-        put_stub(one, to_server, datagram.stub);
-    }
-    to.change(id, to_server);
-    if datagram.is_last {
-        to.complete(id, to_server);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packet::frame::protocol;
     use proptest::prelude::*;
+    use protocols::dcerpc::{FIRST, INTERFACES, LAST, kind};
+
+    fn new(protocol: u8) -> Calls {
+        let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
+        Calls::new(&Flow { source, target, source_port: 40000, target_port: 135, protocol })
+    }
+
+    fn feed(calls: &mut Calls, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+        calls.feed(Side::to_server(to_server), Run { bytes, time: 0 }, 0, to);
+    }
+
+    /// The call with all of its arguments.
+    fn whole(to: &Transactions) -> Option<u64> {
+        let stub = |id| to.find(id)?.first(Buffer::DCERPC_STUB_DATA, true);
+        (0..100).find(|id| stub(*id) == Some(b"one two"))
+    }
 
     fn message(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
         let length = (16 + body.len()) as u8;
@@ -285,11 +195,11 @@ mod tests {
             message(kind::REQUEST, LAST, &request(b"two")),
         ];
         for size in [1, 10, 1000] {
-            let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
-            calls.feed(&client[0], true, false, &mut to);
-            calls.feed(&message(kind::BIND_ACK, 3, &bound), false, false, &mut to);
+            let (mut calls, mut to) = (new(protocol::TCP), Transactions::default());
+            feed(&mut calls, &client[0], true, &mut to);
+            feed(&mut calls, &message(kind::BIND_ACK, 3, &bound), false, &mut to);
             for piece in client[1..].concat().chunks(size) {
-                calls.feed(piece, true, false, &mut to);
+                feed(&mut calls, piece, true, &mut to);
             }
             let one = to.last().unwrap();
             assert_eq!(one.first(Buffer::DCERPC_STUB_DATA, true), Some(&b"one two"[..]));
@@ -300,11 +210,11 @@ mod tests {
 
     #[test]
     fn fragments_without_end_are_forgotten_once_seen() {
-        let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
+        let (mut calls, mut to) = (new(protocol::TCP), Transactions::default());
         to.frames = true;
         for _ in 0..100 {
             for _ in 0..10 {
-                calls.feed(&message(kind::REQUEST, 0, &[0; 8]), true, false, &mut to);
+                feed(&mut calls, &message(kind::REQUEST, 0, &[0; 8]), true, &mut to);
             }
             assert_eq!(to.last().unwrap().all(Buffer::FRAME_DCERPC_PDU, true).count(), 10, "only the new ones");
             to.changed.clear();
@@ -347,8 +257,8 @@ mod tests {
     #[test]
     fn a_call_before_the_answer_to_its_bind_has_an_interface() {
         let says = |said: &[(bool, Vec<u8>)]| {
-            let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
-            said.iter().for_each(|(to_server, bytes)| calls.feed(bytes, *to_server, false, &mut to));
+            let (mut calls, mut to) = (new(protocol::TCP), Transactions::default());
+            said.iter().for_each(|(to_server, bytes)| feed(&mut calls, bytes, *to_server, &mut to));
             interfaces(&to)
         };
         let call = |number: u8| (true, of_call(number, request(3, 1, b"x")));
@@ -368,31 +278,30 @@ mod tests {
 
     #[test]
     fn interfaces_and_calls_that_are_pushed_out_are_counted() {
-        let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
-        calls.feed(&bind(&[(1, 5)]), true, false, &mut to);
-        calls.feed(&bound(&[0]), false, false, &mut to);
+        let (mut calls, mut to) = (new(protocol::TCP), Transactions::default());
+        feed(&mut calls, &bind(&[(1, 5)]), true, &mut to);
+        feed(&mut calls, &bound(&[0]), false, &mut to);
         let others: Vec<_> = (2..=128).map(|context| (context, 6)).collect();
         for _ in 0..8 {
-            calls.feed(&bind(&others), true, false, &mut to);
+            feed(&mut calls, &bind(&others), true, &mut to);
         }
-        calls.feed(&of_call(9, request(3, 1, b"x")), true, false, &mut to);
+        feed(&mut calls, &of_call(9, request(3, 1, b"x")), true, &mut to);
         assert_eq!((interfaces(&to), to.given_up, to.unseen), (vec![5], 0, false));
-        calls.feed(&bind(&others), true, false, &mut to);
+        feed(&mut calls, &bind(&others), true, &mut to);
         assert_eq!((to.given_up, to.unseen), ((1 + 9 * 127 - INTERFACES) as u64, false));
-        calls.feed(&of_call(9, request(3, 1, b"x")), true, false, &mut to);
+        feed(&mut calls, &of_call(9, request(3, 1, b"x")), true, &mut to);
         assert_eq!((interfaces(&to), to.unseen), (vec![], true));
         // Calls between two fragments of one.
         let call = |first: bool, last: bool| {
-            let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
-            calls.feed(&request(FIRST, 1, b"one "), true, false, &mut to);
+            let (mut calls, mut to) = (new(protocol::TCP), Transactions::default());
+            feed(&mut calls, &request(FIRST, 1, b"one "), true, &mut to);
             for number in 8..8 + 70 {
                 let flags = u8::from(first) * FIRST + u8::from(last) * LAST;
-                calls.feed(&of_call(number, request(flags, 1, b"x")), true, false, &mut to);
+                feed(&mut calls, &of_call(number, request(flags, 1, b"x")), true, &mut to);
                 to.changed.clear();
             }
-            calls.feed(&request(LAST, 1, b"two"), true, false, &mut to);
-            let whole = to.newest(|one| one.first(Buffer::DCERPC_STUB_DATA, true) == Some(b"one two")).is_some();
-            (whole, to.unseen, to.given_up)
+            feed(&mut calls, &request(LAST, 1, b"two"), true, &mut to);
+            (whole(&to).is_some(), to.unseen, to.given_up)
         };
         assert_eq!(call(true, true), (true, false, 0));
         assert_eq!(call(true, false), (false, true, 1));
@@ -407,8 +316,8 @@ mod tests {
             [&[4, kind::REQUEST, flags, 0, 0x10, 0, 0, 0][..], &ids, &rest, stub].concat()
         };
         let stubs = |said: &[Vec<u8>]| {
-            let mut to = Transactions::default();
-            said.iter().for_each(|bytes| datagram(bytes, true, &mut to));
+            let (mut calls, mut to) = (new(protocol::UDP), Transactions::default());
+            said.iter().for_each(|bytes| feed(&mut calls, bytes, true, &mut to));
             let last = to.last().unwrap();
             (
                 last.id,
@@ -421,22 +330,21 @@ mod tests {
         assert_eq!(stubs(&[said(4, 1, 1, b"one "), said(4, 2, 1, b"two")]), (1, 2, b"two".to_vec()));
         assert_eq!(stubs(&[said(4, 1, 1, b"one "), said(4, 1, 2, b"two")]), (1, 1, b"two".to_vec()));
         // Calls of two activities in turn.
-        let mut to = Transactions::default();
+        let (mut calls, mut to) = (new(protocol::UDP), Transactions::default());
         for bytes in [said(4, 1, 1, b"one "), said(4, 1, 2, b"x"), said(6, 1, 1, b"two")] {
-            datagram(&bytes, true, &mut to);
+            feed(&mut calls, &bytes, true, &mut to);
         }
-        let whole = to.newest(|one| one.first(Buffer::DCERPC_STUB_DATA, true) == Some(b"one two"));
-        assert_eq!(whole.map(|one| one.id), Some(0));
+        assert_eq!(whole(&to), Some(0));
     }
 
     proptest! {
         #[test]
         fn any_bytes(bodies in proptest::collection::vec(
             (0u8..20, any::<u8>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..60)), 0..20)) {
-            let (mut calls, mut to) = (Calls::new(App::Dcerpc), Transactions::default());
+            let (mut calls, mut datagrams, mut to) = (new(protocol::TCP), new(protocol::UDP), Transactions::default());
             for (kind, flags, to_server, body) in bodies {
-                calls.feed(&message(kind, flags, &body), to_server, false, &mut to);
-                datagram(&body, to_server, &mut to);
+                feed(&mut calls, &message(kind, flags, &body), to_server, &mut to);
+                feed(&mut datagrams, &body, to_server, &mut to);
                 to.changed.clear();
                 to.sweep();
             }

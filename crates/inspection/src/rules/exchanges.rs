@@ -86,7 +86,8 @@ impl Exchanges {
         }
         let id = to.begin(app).id;
         if self.last.len() == RULES_TRANSACTIONS {
-            self.last.pop_front();
+            let gone = self.last.iter().position(|known| to.find(known.1).is_none());
+            self.last.remove(gone.unwrap_or(0));
         }
         self.last.push_back((exchange, id));
         id

@@ -1,7 +1,7 @@
 //! SMB for rules: a transaction for each request with its response, and one for each file read or written. DCE/RPC in
 //! pipes has its own transactions.
 
-use super::dcerpc::Calls;
+use super::dcerpc;
 use super::exchanges::{Exchanges, Names};
 use super::transactions::Transactions;
 use protocols::carry::Carried;
@@ -17,7 +17,7 @@ pub(super) struct Connection {
     kept: Carried,
     exchanges: Exchanges,
     /// Calls in open pipes, by the numbers of the pipes.
-    pipes: Vec<(u64, Calls)>,
+    pipes: Vec<(u64, Exchanges)>,
 }
 
 impl Default for Connection {
@@ -34,7 +34,7 @@ impl Default for Connection {
 /// Puts what it hears into transactions.
 struct Listener<'a> {
     exchanges: &'a mut Exchanges,
-    pipes: &'a mut Vec<(u64, Calls)>,
+    pipes: &'a mut Vec<(u64, Exchanges)>,
     /// The run that is being read.
     bytes: &'a [u8],
     to: &'a mut Transactions,
@@ -108,12 +108,13 @@ impl Ear<Fact> for Listener<'_> {
 }
 
 impl Hears for Listener<'_> {
-    fn pipe(&mut self, pipe: u64, side: Side, bytes: &[u8], gap: bool) {
+    fn pipe(&mut self, pipe: u64, bytes: &[u8], tell: &mut dyn FnMut(&mut dyn Ear<protocols::dcerpc::Fact>)) {
         let at = self.pipes.iter().position(|known| known.0 == pipe).unwrap_or_else(|| {
-            self.pipes.push((pipe, Calls::new(App::Smb)));
+            self.pipes.push((pipe, Exchanges::default()));
             self.pipes.len() - 1
         });
-        self.pipes[at].1.feed(bytes, side.is_client(), gap, self.to);
+        let exchanges = &mut self.pipes[at].1;
+        tell(&mut dcerpc::Listener { app: App::Smb, exchanges, bytes, to: self.to });
     }
 
     fn pipe_end(&mut self, pipe: u64) {
@@ -130,7 +131,7 @@ impl Connection {
             conversation.gap(side, gap, run.time, kept, &mut ear);
         }
         conversation.feed(side, run, kept, &mut ear);
-        to.reader_bytes = self.kept.bytes() + self.pipes.iter().map(|pipe| pipe.1.kept_bytes()).sum::<usize>();
+        to.reader_bytes = self.kept.bytes();
     }
 }
 

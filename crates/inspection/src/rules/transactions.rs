@@ -97,11 +97,6 @@ impl Transactions {
         self.open.last()
     }
 
-    /// The newest one of this kind.
-    pub fn newest(&self, is_it: impl Fn(&Transaction) -> bool) -> Option<&Transaction> {
-        self.open.iter().rfind(|one| is_it(one))
-    }
-
     /// The only transaction of its application; begins it if it is missing.
     pub fn only(&mut self, app: App) -> &mut Transaction {
         // Others belong to an earlier protocol of the connection.

@@ -3,9 +3,10 @@
 //!
 //! Bytes of files and pipes are not copied. Of other messages the start is kept until it is whole.
 
+use super::pipes::{Hears, Pipes};
 use super::{Body, Fact, File, Header, PENDING, PREFIX_BYTES, Transfer, names, prefix, probe};
 use crate::carry::Carried;
-use crate::conversation::{self, Ear, Fed, How, Id, Run, Side};
+use crate::conversation::{self, Fed, How, Id, Run, Side};
 use crate::dcerpc;
 use crate::fit::Fit;
 use std::collections::VecDeque;
@@ -33,15 +34,6 @@ const LOST: &str = "smb directions lost to a gap";
 const NO_ROOM: &str = "smb messages not read for want of memory";
 const LATE: &str = "smb pieces of files out of order";
 
-/// Hears a conversation, and what is in pipes.
-pub trait Hears: Ear<Fact> {
-    /// Bytes of the pipe with this number, and whether some are missing before them.
-    fn pipe(&mut self, _pipe: u64, _side: Side, _bytes: &[u8], _gap: bool) {}
-
-    /// The pipe is closed.
-    fn pipe_end(&mut self, _pipe: u64) {}
-}
-
 /// A connection.
 #[derive(Debug, Default)]
 pub struct Conversation {
@@ -49,6 +41,7 @@ pub struct Conversation {
     /// Shares, and whether they have pipes.
     shares: Vec<(u32, bool)>,
     files: Vec<(File, Open)>,
+    pipes: Pipes,
     asked: VecDeque<Asked>,
     /// Bytes of the names in `asked`.
     names: usize,
@@ -229,13 +222,13 @@ impl Conversation {
             exchange.into_iter().for_each(|exchange| talk.ear.end(Id { exchange, side: Side::Server }, How::Cut));
         }
         for (_, open) in std::mem::take(&mut self.files) {
-            end_open(open, How::Cut, &mut talk);
+            self.end_open(open, How::Cut, &mut talk);
         }
         for stream in &mut self.sides {
             kept.clear(&mut stream.bytes);
             stream.phase = Phase::Lost;
         }
-        (self.names, self.shares) = (0, Vec::new());
+        (self.names, self.shares, self.pipes) = Default::default();
         _ = kept.recount(&mut self.counted, 0);
     }
 
@@ -246,6 +239,7 @@ impl Conversation {
         };
         self.files.iter().map(open).sum::<usize>()
             + self.files.capacity() * size_of::<(File, Open)>()
+            + self.pipes.table_bytes()
             + self.asked.capacity() * size_of::<Asked>()
             + self.names
     }
@@ -583,7 +577,8 @@ impl Conversation {
     fn open(&mut self, file: File, open: Open, talk: &mut Talk<'_>) {
         if self.files.len() >= KEPT {
             let oldest = self.files.iter().position(|(_, open)| matches!(open, Open::File { .. })).unwrap_or(0);
-            end_open(self.files.remove(oldest).1, How::Cut, talk);
+            let oldest = self.files.remove(oldest).1;
+            self.end_open(oldest, How::Cut, talk);
             self.pushed_out[1] = true;
             talk.ear.lost(Id { exchange: self.exchanges, side: talk.side }, PUSHED_OUT);
         }
@@ -644,13 +639,14 @@ impl Conversation {
     }
 
     /// Gives bytes of a place; returns where the next ones go.
-    fn give(&self, place: Place, bytes: &[u8], piece: conversation::Body<'_>, talk: &mut Talk<'_>) -> Place {
+    fn give(&mut self, place: Place, bytes: &[u8], piece: conversation::Body<'_>, talk: &mut Talk<'_>) -> Place {
         if bytes.is_empty() {
             return place;
         }
         match place {
             Place::Pipe(pipe) => {
-                talk.ear.pipe(pipe, talk.side, bytes, false);
+                let run = Run { bytes, time: talk.time };
+                self.pipes.read(pipe, talk.side, run, 0, talk.kept, talk.ear);
                 place
             }
             Place::File { exchange, known } => {
@@ -672,7 +668,10 @@ impl Conversation {
     /// Bytes of a place are missing.
     fn miss(&mut self, place: Place, missing: u64, talk: &mut Talk<'_>) {
         match place {
-            Place::Pipe(pipe) => talk.ear.pipe(pipe, talk.side, b"", true),
+            Place::Pipe(pipe) => {
+                let run = Run { bytes: b"", time: talk.time };
+                self.pipes.read(pipe, talk.side, run, missing, talk.kept, talk.ear);
+            }
             Place::File { exchange, known } => {
                 let missing = u32::try_from(missing.saturating_sub(known)).unwrap_or(u32::MAX);
                 let halves = self.files.iter_mut().find_map(|(_, open)| match open {
@@ -689,21 +688,22 @@ impl Conversation {
 
     fn close(&mut self, file: File, talk: &mut Talk<'_>) {
         if let Some(at) = self.files.iter().position(|open| open.0 == file) {
-            end_open(self.files.remove(at).1, How::Complete, talk);
+            let open = self.files.remove(at).1;
+            self.end_open(open, How::Complete, talk);
         }
     }
-}
 
-/// A file or pipe is closed, or no longer known.
-fn end_open(open: Open, how: How, talk: &mut Talk<'_>) {
-    match open {
-        Open::Pipe(pipe) => talk.ear.pipe_end(pipe),
-        Open::File { exchange, sides, .. } => {
-            for side in [Side::Client, Side::Server] {
-                let half = sides[side.index()];
-                if half.is_begun {
-                    talk.ear
-                        .end(Id { exchange, side }, if half.has_gap && how == How::Complete { How::Gap } else { how });
+    /// A file or pipe is closed, or no longer known.
+    fn end_open(&mut self, open: Open, how: How, talk: &mut Talk<'_>) {
+        match open {
+            Open::Pipe(pipe) => self.pipes.close(pipe, talk.kept, talk.ear),
+            Open::File { exchange, sides, .. } => {
+                for side in [Side::Client, Side::Server] {
+                    let half = sides[side.index()];
+                    let how = if half.has_gap && how == How::Complete { How::Gap } else { how };
+                    if half.is_begun {
+                        talk.ear.end(Id { exchange, side }, how);
+                    }
                 }
             }
         }
@@ -730,12 +730,14 @@ fn plain(text: &[u8], is_unicode: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conversation::Ear;
     use crate::conversation::heard::Heard;
     use proptest::prelude::*;
 
     impl Hears for Heard {
-        fn pipe(&mut self, _pipe: u64, side: Side, bytes: &[u8], _gap: bool) {
-            self.said.push(format!("{side:?} {}", bytes.escape_ascii()));
+        fn pipe(&mut self, _pipe: u64, bytes: &[u8], tell: &mut dyn FnMut(&mut dyn Ear<dcerpc::Fact>)) {
+            self.said.push(format!("pipe {}", bytes.escape_ascii()));
+            tell(self);
         }
     }
 
@@ -832,7 +834,7 @@ mod tests {
     #[test]
     fn pipes() {
         let bytes = [5, 0, 11, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0];
-        let said = "Client \\x05\\x00\\x0b\\x03\\x10\\x00\\x00\\x00\\x10\\x00\\x00\\x00\\x01\\x00\\x00\\x00";
+        let said = "pipe \\x05\\x00\\x0b\\x03\\x10\\x00\\x00\\x00\\x10\\x00\\x00\\x00\\x01\\x00\\x00\\x00";
         let heard = |said: &[&[(Side, Vec<u8>)]]| talk(&said.concat(), 1000);
         let pipe = [write(0, &bytes)];
         assert!(heard(&[&connect(2), &create(), &pipe]).contains(&said.to_string()));
