@@ -665,7 +665,7 @@ mod tests {
     use crate::descriptor::Flags;
     use std::io::Write;
 
-    fn file(bytes: &[u8]) -> MappedFile {
+    pub(super) fn file(bytes: &[u8]) -> MappedFile {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         MappedFile::new(file).unwrap()

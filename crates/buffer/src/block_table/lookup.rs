@@ -80,14 +80,8 @@ fn view_word(block: &Descriptor) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Interface, MappedFile};
-    use std::io::Write;
-
-    fn file(bytes: &[u8]) -> MappedFile {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(bytes).unwrap();
-        MappedFile::new(file).unwrap()
-    }
+    use crate::Interface;
+    use crate::block_table::tests::file;
 
     #[test]
     fn sees_what_the_table_sees_in_any_order() {
