@@ -8,8 +8,8 @@ use filter::{Field, FieldType, Schema};
 use protocols::conversation::Fact as _;
 use protocols::{ftp, http, sip, smb, smtp, ssh, tls};
 
-/// The common fields of all events.
-const EVENT: FactFields = FactFields::new(&[
+/// The common fields of all events, alerts too.
+pub const EVENT: FactFields = FactFields::new(&[
     Field::new("timestamp", FieldType::EveTime),
     Field::new("flow_id", FieldType::Number),
     Field::new("vlan", FieldType::Rows(&VLAN)),

@@ -10,8 +10,8 @@ use base64::Engine as _;
 use filter::prelude::*;
 use filter::record::list_push;
 use filters::conversations::OBJECTS;
-use filters::eve::schema::{DNS_OBJECT, FTP_OBJECT, SMB_OBJECT, SMTP_OBJECT, TLS_OBJECT};
-use filters::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
+use filters::eve::schema::{DNS_OBJECT, EVENT, FTP_OBJECT, SMB_OBJECT, SMTP_OBJECT, TLS_OBJECT};
+use filters::parts::eve::{NAME, flow_number, set_protocol, set_vlans};
 use filters::parts::fact_fields::FactFields;
 use packet::Flow;
 use packet::encapsulation::Vlans;
@@ -23,9 +23,9 @@ use rules::{Packet, Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = const { &all_fields() }.schema("alert");
 
-/// `FIELDS`, and the objects of conversations that are not among them.
+/// The fields of every event, `FIELDS`, and the objects of conversations that are not among them.
 const fn all_fields() -> FactFields {
-    let (mut fields, mut at) = (FactFields::new(FIELDS), 0);
+    let (mut fields, mut at) = (EVENT.and(FIELDS), 0);
     while at < OBJECTS.len() {
         let (app, schema) = OBJECTS[at];
         if !matches!(app, App::Ftp) {
@@ -36,19 +36,8 @@ const fn all_fields() -> FactFields {
     fields
 }
 
+/// The fields that events lack.
 const FIELDS: &[Field] = &[
-    Field::new("timestamp", FieldType::EveTime),
-    Field::new("flow_id", FieldType::Number),
-    Field::new("vlan", FieldType::Rows(&VLAN)),
-    Field::new("src_ip", FieldType::Address),
-    Field::new("src_port", FieldType::Number),
-    Field::new("dest_ip", FieldType::Address),
-    Field::new("dest_port", FieldType::Number),
-    Field::new("proto", FieldType::Text),
-    Field::new("tunnel.src_ip", FieldType::Address),
-    Field::new("tunnel.dest_ip", FieldType::Address),
-    Field::new("tunnel.proto", FieldType::Text),
-    Field::new("tunnel.depth", FieldType::Number),
     Field::new("tunnel.pkt_src", FieldType::Text),
     Field::new("icmp_type", FieldType::Number),
     Field::new("icmp_code", FieldType::Number),
