@@ -21,8 +21,9 @@ pub static KIND: Kind = Kind::new("http2", "takes HTTP/2 messages out of byte st
          message: the same records, bodies, parameters and limits as of `http`, with `http.protocol` HTTP/2. Each stream of \
          a connection has a class of its own, so that messages that interleave stay apart.\n\n\
          Of a request that the server answers unasked only the response is given. Where bytes are missing in a body they \
-         are missing in the message; elsewhere nothing more can be read of that direction, and that is counted. The \
-         connection of an HTTP/1 client that asks for an upgrade is read behind it: `http |! http2`.",
+         are missing in the message; elsewhere nothing more can be read of that direction, and that is counted.\n\n\
+         Behind an upgrade of HTTP/1 to `h2c`, and in the tunnel of a proxy, HTTP/2 is read too; the request of the upgrade \
+         is that of the first response. The HTTP/1 in front is records of `http`: `tcp | { http + http2 }`.",
     )
     .params(&PARAMS)
     .takes(&[Type::Bytes])
