@@ -63,7 +63,7 @@ struct Bound {
     accepted: Option<bool>,
 }
 
-/// What tells a call from others of its conversation. Those of connections have no activity.
+/// The numbers by which messages name their call. Calls of connections have no activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     call: u32,
@@ -137,7 +137,7 @@ impl Conversation {
         kept.clear(&mut stream.bytes);
         (stream.skip, stream.is_lost) = (left.saturating_sub(missing), missing > left);
         ear.count(LOST, 1);
-        // What comes next is not joined with what came before.
+        // The bytes behind the gap do not continue the message in front of it.
         for at in (0..self.open.len()).rev() {
             let half = self.open[at].sides[side.index()];
             if half.fragments > 0 && !half.is_over {
@@ -221,7 +221,7 @@ impl Conversation {
         }
     }
 
-    /// What comes is no message.
+    /// The next bytes begin no message.
     fn lose(&mut self, talk: &mut Talk<'_, '_>) -> bool {
         let stream = &mut self.sides[talk.side.index()];
         talk.kept.clear(&mut stream.bytes);
@@ -295,7 +295,7 @@ impl Conversation {
         }
     }
 
-    /// Reads a datagram; `false`: it is none of the protocol.
+    /// Reads a datagram; `false`: it is of another protocol.
     fn datagram(&mut self, bytes: &[u8], talk: &mut Talk<'_, '_>) -> bool {
         let Some(datagram) = Datagram::parse(bytes) else { return false };
         let Datagram { interface, activity, operation, call, stub, .. } = datagram;

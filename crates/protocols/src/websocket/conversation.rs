@@ -1,6 +1,6 @@
 //! Both sides of a WebSocket. A message is an exchange, whatever number of frames it has; a control frame is a message.
 //!
-//! Contents without a mask and without coding are not copied. Others are undone into the ear's room.
+//! The conversation copies no contents that have neither mask nor coding. It unmasks and decodes others into the ear's room.
 
 use super::{COMPRESSED, Fact, Header};
 use crate::carry::Carried;
@@ -17,7 +17,7 @@ const MAX_RATIO: u64 = 100;
 const FREE_BYTES: u64 = 1 << 20;
 /// Bytes that are freed from their mask at once, before they are decoded.
 const UNMASKED_BYTES: usize = 4 << 10;
-/// What the sender leaves out at the end of a message (RFC 7692, 7.2.1).
+/// The bytes that the sender removes from the end of a compressed message (RFC 7692, 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
 /// Most bytes kept of one connection.
@@ -146,7 +146,7 @@ impl Conversation {
 }
 
 impl Half {
-    /// Whether nothing of these bytes is left.
+    /// Whether the side has read all of these bytes.
     fn is_read(&self, offset: usize, len: usize) -> bool {
         match self.phase {
             Phase::Lost => true,
