@@ -27,6 +27,7 @@ macro_rules! talks {
             ftp Ftp
             ike Ike
             imap Imap
+            irc Irc
             krb5 Krb5
             mqtt Mqtt
             mysql Mysql
