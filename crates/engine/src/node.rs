@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use crate::witness::Witness;
 use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
-use filter::{Batch, Counters, Filter, Gives, Marks, Parts, Source, Types};
+use filter::{Batch, Counters, Filter, Gives, Marks, Parts, Source, Types, Wanted};
 use std::sync::Arc;
 
 pub(crate) struct Node {
@@ -25,7 +25,8 @@ pub(crate) struct Node {
     pub(crate) closed: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
-    pub(crate) bodies_are_read: bool,
+    /// What the filters behind it read of its records and messages.
+    pub(crate) read_behind: Wanted,
     /// Each block that it passes goes along one of its edges.
     pub(crate) splits: bool,
     pub(crate) writes: Parts,
@@ -113,7 +114,7 @@ impl Node {
             closed: false,
             operand: false,
             exclusive: true,
-            bodies_are_read: true,
+            read_behind: Wanted::none(),
             splits: planned.task.splits(),
             writes,
             input: planned.input,
@@ -136,9 +137,9 @@ impl Node {
     }
 
     /// Sets the properties that follow from the whole plan, in which it is the node at `index`.
-    pub(crate) fn shape(&mut self, shape: &Shape, index: usize) {
+    pub(crate) fn shape(&mut self, shape: &mut Shape, index: usize) {
         (self.operand, self.exclusive) = (shape.operands[index], shape.exclusive[index]);
-        self.bodies_are_read = shape.bodies_are_read[index];
+        self.read_behind = std::mem::replace(&mut shape.read_behind[index], Wanted::none());
     }
 
     /// Adds an edge for the blocks that the node gives or, with `rejected`, for those that it rejects.

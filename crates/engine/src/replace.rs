@@ -178,7 +178,7 @@ impl Worker {
                 restarts[old] = matches!(part, Part::Restarts(_));
             }
         }
-        let shape = Shape::of(plan);
+        let mut shape = Shape::of(plan);
         let mut running: Vec<Option<Node>> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
         let mut clocks = vec![SourceClock::default(); parts.len()];
         let edges_before: Vec<Vec<(bool, Arrow)>> = running.iter_mut().map(|node| edges_of(node.as_mut())).collect();
@@ -202,7 +202,7 @@ impl Worker {
                     node
                 }
             };
-            node.shape(&shape, new);
+            node.shape(&mut shape, new);
             if let Some(old) = old {
                 clocks[new] = self.clocks[old];
                 node.rename(planned);

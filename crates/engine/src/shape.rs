@@ -1,7 +1,7 @@
 //! Properties of a node that follow from the whole plan.
 
 use crate::plan::{Choice, NodeId, Plan, Task};
-use filter::Gives;
+use filter::Wanted;
 
 /// Properties of a node that follow from the whole plan.
 pub(crate) struct Shape {
@@ -9,8 +9,8 @@ pub(crate) struct Shape {
     pub(crate) operands: Vec<bool>,
     /// For each node: no other node sees the blocks that it gets, or it is the last to see them.
     pub(crate) exclusive: Vec<bool>,
-    /// For each node: a node behind it reads more of messages than META records.
-    pub(crate) bodies_are_read: Vec<bool>,
+    /// For each node: what the nodes behind it read of its records and messages.
+    pub(crate) read_behind: Vec<Wanted>,
 }
 
 impl Shape {
@@ -33,16 +33,45 @@ impl Shape {
                 above[index].len() > 1 || above[index].iter().any(|from| !exclusive[from.index()] || !comes_last(from));
             exclusive[index] = !is_shared;
         }
-        let mut bodies_are_read = vec![false; plan.nodes.len()];
-        for (index, node) in plan.nodes.iter().enumerate().rev() {
-            bodies_are_read[index] = node.edges.iter().any(|edge| match &plan.nodes[edge.to.index()].task {
-                Task::Filter { kind, .. } if kind.reads_heads => {
-                    kind.gives == Gives::Same && bodies_are_read[edge.to.index()]
-                }
-                _ => true,
-            });
+        Shape { operands, exclusive, read_behind: read_behind(plan) }
+    }
+}
+
+/// For each node: what the nodes behind it read of the blocks that it gives.
+fn read_behind(plan: &Plan) -> Vec<Wanted> {
+    let count = plan.nodes.len();
+    let mut given: Vec<Wanted> = (0..count).map(|_| Wanted::none()).collect();
+    // What each node and those behind it read of the blocks that come to it.
+    let mut come: Vec<Wanted> = (0..count).map(|_| Wanted::none()).collect();
+    for (index, node) in plan.nodes.iter().enumerate().rev() {
+        node.edges.iter().filter(|edge| !edge.rejected).for_each(|edge| given[index].add(&come[edge.to.index()]));
+        let mut read = read_by(plan, &node.task);
+        if hands_on(&node.task) {
+            read.add(&given[index]);
         }
-        Shape { operands, exclusive, bodies_are_read }
+        node.edges.iter().filter(|edge| edge.rejected).for_each(|edge| read.add(&come[edge.to.index()]));
+        come[index] = read;
+    }
+    given
+}
+
+fn hands_on(task: &Task) -> bool {
+    match task {
+        Task::Filter { kind, params } => kind.hands_on(params),
+        Task::Choose(_) => true,
+    }
+}
+
+fn read_by(plan: &Plan, task: &Task) -> Wanted {
+    match task {
+        Task::Filter { kind, params } => kind.wants_of_records(params),
+        Task::Choose(choice) => {
+            let (mut read, mut operands) = (Wanted::none(), vec![false; plan.nodes.len()]);
+            mark_operands(choice, &mut operands);
+            let operands = plan.nodes.iter().zip(operands).filter(|(_, is_operand)| *is_operand);
+            operands.for_each(|(node, _)| read.add(&read_by(plan, &node.task)));
+            read
+        }
     }
 }
 
@@ -52,5 +81,61 @@ fn mark_operands(choice: &Choice, operands: &mut [bool]) {
         Choice::Class(_) => {}
         Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| mark_operands(part, operands)),
         Choice::Not(part) | Choice::KeepClass(part) => mark_operands(part, operands),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Edge, How, Node, NodeId};
+    use filter::{Kind, ParamError, Params, Parts, Type, Types};
+
+    const fn kind(name: &'static str) -> Kind {
+        Kind::new(name, "", |_, _| Err(ParamError::system("not run")))
+    }
+
+    static SOURCE: Kind = kind("source").source(Type::Record);
+    static NAMES_ONE: Kind = kind("names-one").reads_fields(|_| vec!["one".into()]);
+    static NAMES_TWO: Kind = kind("names-two").reads_fields(|_| vec!["two".into()]).sink();
+    static GROUPS: Kind =
+        kind("groups").reads_fields(|_| vec!["three".into()]).gives_records(&filter::Schema::new("groups", &[]));
+    static BLIND: Kind = kind("blind").touches(Parts::METADATA, Parts::NONE);
+    static LOOKS: Kind = kind("looks").sink();
+
+    /// `edges`: from, to, and whether it carries rejected blocks. `expected`: of the source's records, whether the fields
+    /// `one`, `two` and `three`, and all fields, are read.
+    fn check(kinds: &[&'static Kind], edges: &[(usize, u32, bool)], expected: [bool; 4]) {
+        let node = |kind: &&'static Kind| Node {
+            label: String::new(),
+            task: Task::Filter { kind, params: Params::new() },
+            space: String::new(),
+            input: Types::NONE,
+            how: How::default(),
+            edges: Vec::new(),
+        };
+        let mut plan = Plan { nodes: kinds.iter().map(node).collect(), ..Plan::default() };
+        for (from, to, rejected) in edges {
+            plan.nodes[*from].edges.push(Edge { rejected: *rejected, ..Edge::plain(NodeId(*to)) });
+        }
+        let read = &Shape::of(&plan).read_behind[0];
+        let found = [read.has("one"), read.has("two"), read.has("three"), read.is_all()];
+        let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
+        assert_eq!((found, read.bodies()), (expected, expected[3]), "{names:?}");
+    }
+
+    #[test]
+    fn a_source_gives_what_all_filters_behind_it_read() {
+        check(&[&SOURCE], &[], [false; 4]);
+        check(&[&SOURCE, &NAMES_TWO], &[(0, 1, false)], [false, true, false, false]);
+        let chain = [&SOURCE, &NAMES_ONE, &BLIND, &NAMES_TWO];
+        check(&chain, &[(0, 1, false), (1, 2, false), (2, 3, false)], [true, true, false, false]);
+        let branches = [&SOURCE, &NAMES_ONE, &LOOKS];
+        check(&branches, &[(0, 1, false), (0, 2, false)], [true; 4]);
+        check(&branches, &[(0, 1, false), (1, 2, true)], [true; 4]);
+        let groups = [&SOURCE, &GROUPS, &LOOKS];
+        check(&groups, &[(0, 1, false), (1, 2, false)], [false, false, true, false]);
+        check(&groups, &[(0, 1, false), (1, 2, true)], [true; 4]);
+        // What is not the source's own reads nothing of it.
+        check(&[&SOURCE, &NAMES_TWO, &LOOKS], &[(0, 1, false), (0, 2, true)], [false, true, false, false]);
     }
 }

@@ -27,7 +27,7 @@ macro_rules! context {
             own: $node.own,
             now: $shared.now,
             exclusive: $node.exclusive,
-            bodies_are_read: $node.bodies_are_read || $node.watches != 0,
+            wanted: if $node.watches == 0 { &$node.read_behind } else { filter::Wanted::ALL },
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
             order: &mut $shared.order,

@@ -123,11 +123,11 @@ impl Worker {
     pub(crate) fn of_stage(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         let mut rings = BlockTable::new();
-        let shape = Shape::of(plan);
+        let mut shape = Shape::of(plan);
         let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
         for (index, (planned, instance)) in plan.nodes.iter().zip(instances).enumerate() {
             let mut node = Node::new(planned, instance, &mut rings);
-            node.shape(&shape, index);
+            node.shape(&mut shape, index);
             nodes.push(node);
         }
         add_recycles(&mut nodes);

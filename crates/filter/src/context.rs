@@ -5,6 +5,7 @@ use crate::batch::Batch;
 use crate::counter::Counters;
 use crate::marks::Marks;
 use crate::stream::StreamTable;
+use crate::wanted::Wanted;
 use base::atomic::StopFlag;
 use base::limits::BATCH_BLOCKS;
 use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
@@ -51,8 +52,9 @@ pub struct Context<'a> {
     pub now: u64,
     /// No other filter will see these blocks; see [`Context::edit`].
     pub exclusive: bool,
-    /// A filter behind this one, or a watch of its edges, reads the bodies of messages that this filter gives.
-    pub bodies_are_read: bool,
+    /// What the filters behind this one read of the records and messages that it gives. Everything while its edges are
+    /// watched.
+    pub wanted: &'a Wanted,
     /// When to call [`Filter::timer`](crate::Filter::timer); `u64::MAX` = never.
     pub wake: &'a mut u64,
     /// Lines for people.

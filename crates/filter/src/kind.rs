@@ -9,6 +9,7 @@ use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
 use crate::run::{Instance, SessionKey};
 use crate::types::{Type, Types};
+use crate::wanted::Wanted;
 use program::cbpf::Instruction;
 use program::{Compile, Predicate};
 use std::path::PathBuf;
@@ -175,6 +176,9 @@ pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
 /// not known. Gives the schema of the filter's own records, `None` for a filter that hands on the records that came.
 pub type Records = fn(&Params, &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError>;
 
+/// The names of the fields that a filter with these parameters reads of records.
+pub type ReadsFields = fn(&Params) -> Vec<String>;
+
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 
@@ -241,8 +245,8 @@ pub struct Kind {
     pub joins: Option<&'static str>,
     /// It reads payload.
     pub parses: bool,
-    /// Of messages it reads only the META records; see [`Kind::reads_heads`](Kind::reads_heads()).
-    pub reads_heads: bool,
+    /// The fields that it reads of records; see [`Kind::reads_fields`](Kind::reads_fields()).
+    pub reads_fields: Option<ReadsFields>,
     /// It is a sink that can go on when other filters lead to it.
     pub restarts: bool,
     /// Requests that begin alike may share one instance. Not for filters that touch the world.
@@ -307,7 +311,7 @@ impl Kind {
             splits: false,
             joins: None,
             parses: false,
-            reads_heads: false,
+            reads_fields: None,
             restarts: false,
             shared: true,
             cost: None,
@@ -419,12 +423,30 @@ impl Kind {
         self
     }
 
-    /// Of messages it reads only the META records. Blocks of bodies it leaves out, or passes on unread. A filter that gives
-    /// messages learns by [`Context::bodies_are_read`](crate::Context::bodies_are_read) that only such filters are behind
-    /// it.
-    pub const fn reads_heads(mut self) -> Kind {
-        self.reads_heads = true;
+    /// Of records it reads only these fields, and of messages only these fields of the META records. Blocks of bodies it
+    /// leaves out, or passes on unread. A filter that gives records or messages learns by
+    /// [`Context::wanted`](crate::Context::wanted) what all filters behind it read.
+    pub const fn reads_fields(mut self, names: ReadsFields) -> Kind {
+        self.reads_fields = Some(names);
         self
+    }
+
+    /// What it reads of records and messages, with these parameters. Without a statement: nothing if it passes blocks on
+    /// without a look at their bytes, else everything.
+    pub fn wants_of_records(&self, params: &Params) -> Wanted {
+        let mut wanted = Wanted::none();
+        match self.reads_fields {
+            Some(names) => wanted.add(&Wanted::fields(names(params))),
+            None if self.gives == Gives::Same && !self.reads.has(Parts::DATA) => {}
+            None => wanted.add(Wanted::ALL),
+        }
+        wanted
+    }
+
+    /// Whether it gives the records that came, all or some of them, perhaps in another order.
+    pub fn hands_on(&self, params: &Params) -> bool {
+        let names_records = || self.records.is_some() && self.schema.is_none() && params.records().is_none();
+        self.gives == Gives::Same || (!self.is_sink() && names_records())
     }
 
     /// Makes it a selector: it passes or rejects blocks and changes none.

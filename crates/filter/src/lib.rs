@@ -10,6 +10,7 @@
 //! - [`device`] — sources that read a device; [`capture_request`] — what they ask the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
+//! - [`wanted`] — what the filters behind a filter read of its records and messages.
 //! - [`stream`] — facts about connections, by class.
 //! - [`env`](mod@env) — the outside world of an instance.
 //!
@@ -33,6 +34,7 @@ pub mod ring_header;
 pub mod run;
 pub mod stream;
 pub mod types;
+pub mod wanted;
 
 pub use batch::Batch;
 pub use context::{Context, Order};
@@ -50,6 +52,7 @@ pub use run::{
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
 pub use types::{Type, Types};
+pub use wanted::Wanted;
 
 /// Declares a module for each filter of a crate, and lists their kinds as `KINDS`.
 #[macro_export]

@@ -12,6 +12,7 @@
 //!
 //! A row may come from a peer, so reading checks every offset.
 
+use crate::wanted::Wanted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
@@ -176,30 +177,101 @@ pub fn schema_id(row: &[u8]) -> Option<u32> {
     row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Writes rows into a buffer, one after the other; the buffer is kept.
+/// Writes rows into a buffer, one after the other; the buffer is kept. [`RowWriter::want`] says which fields the rows
+/// have; setting another one does nothing.
 #[derive(Debug)]
 pub struct RowWriter {
+    /// The fields that may be set.
     schema: &'static Schema,
+    /// The schema of the rows: some or all of these fields, in the same order.
+    written: &'static Schema,
+    /// For each field that may be set: its place in the rows, or [`LEFT_OUT`].
+    places: [u8; FIELDS_MAX],
+    /// The set of fields that `written` was made for.
+    wanted: u64,
     bytes: Vec<u8>,
     /// Where to look first for the next field: fields are best set in the schema's order.
     cursor: usize,
 }
 
+/// The place of a field that rows do not have.
+const LEFT_OUT: u8 = u8::MAX;
+const _: () = assert!(FIELDS_MAX < LEFT_OUT as usize);
+
+/// The places of a schema's fields in rows of this schema.
+const ALL_PLACES: [u8; FIELDS_MAX] = {
+    let mut places = [0; FIELDS_MAX];
+    let mut at = 0;
+    while at < FIELDS_MAX {
+        places[at] = at as u8;
+        at += 1;
+    }
+    places
+};
+
 impl RowWriter {
     /// A writer of rows of this schema, with an empty row begun.
     pub fn new(schema: &'static Schema) -> RowWriter {
-        let mut writer = RowWriter { schema, bytes: Vec::new(), cursor: 0 };
+        let mut writer = RowWriter {
+            schema,
+            written: schema,
+            places: ALL_PLACES,
+            wanted: Wanted::ALL.id(),
+            bytes: Vec::new(),
+            cursor: 0,
+        };
         writer.begin();
         writer
+    }
+
+    /// From the next row on, leaves out the fields that are not wanted. Rows then have a schema of the same name with
+    /// fewer fields, which [`made_with_id`] finds. Best called once for each batch.
+    #[inline]
+    pub fn want(&mut self, wanted: &Wanted) {
+        if self.wanted != wanted.id() {
+            self.project(wanted);
+        }
+    }
+
+    #[cold]
+    fn project(&mut self, wanted: &Wanted) {
+        self.wanted = wanted.id();
+        (self.written, self.places) = (self.schema, ALL_PLACES);
+        let is_wanted = |field: &&Field| wanted.has(field.name);
+        let left: Vec<_> =
+            self.schema.fields.iter().filter(is_wanted).map(|field| (field.name.to_string(), field.kind)).collect();
+        if left.len() == self.schema.fields.len() {
+            return;
+        }
+        // Without room for another schema, rows have all fields.
+        let Some(written) = made(self.schema.name, &left) else { return };
+        self.written = written;
+        let mut next = 0;
+        for (place, field) in self.places.iter_mut().zip(self.schema.fields) {
+            *place = LEFT_OUT;
+            if wanted.has(field.name) {
+                *place = next;
+                next += 1;
+            }
+        }
+    }
+
+    /// Whether rows have this field.
+    ///
+    /// # Panics
+    /// When the schema has no field of this name: a mistake in our code.
+    pub fn wants(&self, name: &str) -> bool {
+        let place = self.schema.field(name).unwrap_or_else(|| self.no_field(name));
+        self.places[place] != LEFT_OUT
     }
 
     /// Begins a new row without fields.
     pub fn begin(&mut self) {
         self.cursor = 0;
         self.bytes.clear();
-        self.bytes.extend_from_slice(&self.schema.id.to_le_bytes());
-        self.bytes.extend_from_slice(&(self.schema.fields.len() as u32).to_le_bytes());
-        let count = self.schema.fields.len();
+        self.bytes.extend_from_slice(&self.written.id.to_le_bytes());
+        self.bytes.extend_from_slice(&(self.written.fields.len() as u32).to_le_bytes());
+        let count = self.written.fields.len();
         self.bytes.resize(head_bytes(count) + 8 * count, 0);
     }
 
@@ -208,9 +280,11 @@ impl RowWriter {
         &self.bytes
     }
 
+    /// The place of a field in the row. `None`: it is left out.
+    ///
     /// # Panics
     /// When the schema has no field of this name: a mistake in our code.
-    fn place(&mut self, name: &str) -> usize {
+    fn place(&mut self, name: &str) -> Option<usize> {
         let (before, behind) = self.schema.fields.split_at(self.cursor);
         // Most names differ in their length or last byte, and most equal ones are the same text in memory.
         let is_same = |field: &Field| {
@@ -223,7 +297,8 @@ impl RowWriter {
             None => before.iter().position(is_same).unwrap_or_else(|| self.no_field(name)),
         };
         self.cursor = place + 1;
-        place
+        let place = self.places[place];
+        (place != LEFT_OUT).then_some(place.into())
     }
 
     #[cold]
@@ -231,17 +306,23 @@ impl RowWriter {
         panic!("schema {} has no field {name}", self.schema.name)
     }
 
-    fn put(&mut self, name: &str, value: u64) {
-        let place = self.place(name);
-        let slot = head_bytes(self.schema.fields.len()) + 8 * place;
+    fn set(&mut self, place: usize, value: u64) {
+        let slot = head_bytes(self.written.fields.len()) + 8 * place;
         self.bytes[slot..slot + 8].copy_from_slice(&value.to_le_bytes());
         self.bytes[8 + place / 8] |= 1 << (place % 8);
     }
 
+    fn put(&mut self, name: &str, value: u64) {
+        if let Some(place) = self.place(name) {
+            self.set(place, value);
+        }
+    }
+
     fn put_bytes(&mut self, name: &str, bytes: &[u8]) {
+        let Some(place) = self.place(name) else { return };
         let (offset, len) = (self.bytes.len() as u64, bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
-        self.put(name, offset | len << 32);
+        self.set(place, offset | len << 32);
     }
 
     /// Sets a number.
@@ -457,6 +538,31 @@ mod tests {
         let copy = Row::new(&DNS, copy.row()).unwrap();
         assert_eq!(format!("{:?}", copy.named("dns.answers")), format!("{:?}", row.named("dns.answers")));
         assert_eq!((copy.number("dns.id"), copy.text("dns.rrname")), (row.number("dns.id"), row.text("dns.rrname")));
+    }
+
+    #[test]
+    fn rows_have_the_fields_that_are_wanted() {
+        let mut writer = RowWriter::new(&DNS);
+        let mut check = |wanted: &Wanted, expected: &[&str]| {
+            writer.want(wanted);
+            writer.begin();
+            writer.time("timestamp", 5).text("dns.rrname", "a.example").number("dns.id", 9).rows("dns.answers", b"");
+            let schema = made_with_id(schema_id(writer.row()).unwrap()).unwrap_or(&DNS);
+            let row = Row::new(schema, writer.row()).unwrap();
+            let names: Vec<_> = schema.fields.iter().map(|field| field.name).collect();
+            assert_eq!((schema.name, &names[..]), ("dns", expected));
+            for name in ["timestamp", "dns.rrname", "dns.id", "dns.answers"] {
+                assert_eq!(row.named(name).is_some(), expected.contains(&name), "{name}");
+                assert_eq!(writer.wants(name), expected.contains(&name), "{name}");
+            }
+            if expected.contains(&"dns.rrname") {
+                assert_eq!(row.text("dns.rrname"), Some(&b"a.example"[..]));
+            }
+        };
+        check(&Wanted::fields(["dns.rrname".into(), "src_ip".into()]), &["src_ip", "dns.rrname"]);
+        check(&Wanted::fields(["dns.answers.rdata".into()]), &["dns.answers"]);
+        check(&Wanted::none(), &[]);
+        check(Wanted::ALL, &["timestamp", "src_ip", "dns.rrname", "dns.id", "dns.tc", "dns.answers"]);
     }
 
     proptest! {

@@ -283,7 +283,7 @@ mod tests {
             own: views[0],
             now: 0,
             exclusive: true,
-            bodies_are_read: true,
+            wanted: filter::Wanted::ALL,
             wake: &mut wake,
             notices: &mut Vec::new(),
             order: &mut filter::Order::default(),

@@ -35,7 +35,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
         Param::new("groups", ParamType::Number, "groups at once, at most").default("1M"),
     ])
     .takes(&[Type::Record, Type::Message])
-    .reads_heads()
+    .reads_fields(names)
     .gives(Type::Record)
     .mode(Mode::Serial)
     .names_fields(|params, schemas| schema(params, schemas).map(Some))
@@ -70,6 +70,12 @@ fn measures(params: &Params) -> Vec<(&'static str, Measure, String)> {
         names.map(|name| (key, measure, name.to_string())).collect::<Vec<_>>()
     };
     MEASURES.into_iter().flat_map(of).collect()
+}
+
+/// The fields that are read: first those to group by.
+fn names(params: &Params) -> Vec<String> {
+    let measured = measures(params).into_iter().map(|(_, _, name)| name);
+    params.list("field").iter().cloned().chain(measured).collect()
 }
 
 /// The schema of the group records. `schemas`: those of the input.
@@ -113,10 +119,9 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         Some(schema) => schema,
         None => schema(params, &env.schemas)?,
     };
-    let names = params.list("field").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
     let keys = params.list("field").len();
     Ok(Instance::filter(By {
-        names: Names::new(names, env),
+        names: Names::new(names(params), env),
         groups: Groups::new(keys, params.number("groups").unwrap_or(u64::MAX)),
         measures: measures.into_iter().map(|(_, measure, _)| measure).collect(),
         every: params.number("every").filter(|every| *every > 0),

@@ -77,6 +77,7 @@ pub struct Dhcp {
 
 impl Filter for Dhcp {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         let mut outlet = Outlet::new(cx);
         for (place, block) in batch.iter() {
             outlet.place = place;

@@ -90,6 +90,7 @@ impl SessionFilter for Dns {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         let mut outlet = Outlet::new(cx);
         for (place, block) in batch.iter() {
             outlet.place = place;

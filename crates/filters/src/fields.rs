@@ -32,7 +32,7 @@ pub static KIND: Kind = Kind::new("fields", "writes named fields of records as c
         Room::MIN_FREE,
     ])
     .takes(&[Type::Record, Type::Message])
-    .reads_heads()
+    .reads_fields(|params| params.list("field").to_vec())
     .sink()
     .completes(check_name)
     .restarts()

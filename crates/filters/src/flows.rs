@@ -260,6 +260,7 @@ fn why_ended(state: &State) -> Reason {
 
 impl Filter for Flows {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         self.origins.begin_batch();
         for (place, block) in batch.iter() {
             let Some(origin) = self.origins.of(cx.rings, block) else {

@@ -83,6 +83,7 @@ struct Control {
 
 impl Filter for FtpData {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         Outlet::each(batch, cx, |block, outlet| self.block(block, outlet))
     }
 }

@@ -12,6 +12,7 @@ pub static KIND: Kind = Kind::new("head", "passes the first blocks and stops", m
     )
     .params(&[Param::new("count", ParamType::Number, "how many blocks").default("10").main()])
     .mode(Mode::Serial)
+    .touches(Parts::NONE, Parts::NONE)
     .examples(&[Example {
         request: "pcap browse.pcap | head 1 | count",
         output: "{\"blocks\":1,\"bytes\":62,\"wire_bytes\":62}\n",

@@ -12,6 +12,7 @@ pub static KIND: Kind = Kind::new("join", "puts what branches behind `split` giv
     .params(&[Param::new("order", ParamType::Flag, "in the order of `split`").default("no")])
     .mode(Mode::Serial)
     .joins("order")
+    .reads_fields(|_| Vec::new())
     .examples(&[Example {
         request: "pcap browse.pcap | split | { tcp + tcp } | join | count",
         output: "{\"blocks\":22,\"bytes\":21154,\"wire_bytes\":21154}\n",

@@ -56,6 +56,7 @@ struct Ntp {
 
 impl Filter for Ntp {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         let mut outlet = Outlet::new(cx);
         for (place, block) in batch.iter() {
             outlet.place = place;

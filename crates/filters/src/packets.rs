@@ -60,7 +60,7 @@ pub static KIND: Kind = Kind::new("packets", "gives a record of each frame: time
 const FIELDS: &str = "src_ip\tdest_port\tinfo\n10.16.1.11\t53\tUDP len 52, DNS query A suricata.io\n8.8.8.8\t38550\tUDP len 56, DNS response A suricata.io\n";
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::filter(Packets { row: RowWriter::new(&SCHEMA), text: Vec::new(), number: 0 }))
+    Ok(Instance::filter(Packets { row: RowWriter::new(&SCHEMA), text: Vec::new(), number: 0, gives_info: true }))
 }
 
 struct Packets {
@@ -68,10 +68,14 @@ struct Packets {
     text: Vec<u8>,
     /// Frames seen.
     number: u64,
+    /// A filter reads `info`.
+    gives_info: bool,
 }
 
 impl Filter for Packets {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
+        self.gives_info = self.row.wants("info");
         for (_, block) in batch.iter() {
             self.number += 1;
             self.describe(block, cx.rings);
@@ -87,7 +91,7 @@ impl Filter for Packets {
 impl Packets {
     /// Fills the row of a frame.
     fn describe(&mut self, block: &Descriptor, rings: &BlockTable) {
-        let Packets { row, text, number } = self;
+        let Packets { row, text, number, gives_info } = self;
         let (link, bytes) = (rings.link_type(block).map_or(LinkType::RAW, LinkType), rings.bytes(block));
         let parsed = frame::parse(link, bytes, block.wire());
         row.begin();
@@ -108,6 +112,9 @@ impl Packets {
         text.clear();
         if let Ok(frame) = &parsed {
             set_headers(row, text, frame, bytes);
+        }
+        if !*gives_info {
+            return;
         }
         text.clear();
         let payload = describe(text, link, bytes, &parsed);

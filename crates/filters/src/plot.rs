@@ -39,7 +39,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
         Room::MIN_FREE,
     ])
     .takes(&[Type::Record, Type::Message])
-    .reads_heads()
+    .reads_fields(|params| ["x", "y", "by"].iter().filter_map(|key| params.text(key)).map(String::from).collect())
     .mode(Mode::Serial)
     .sink()
     .completes(|params| ending::check(params, "out", &["svg"]))

@@ -74,6 +74,7 @@ impl SessionFilter for Quic {
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) {}
 
     fn run(&mut self, _session: &mut (), batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         Outlet::each(batch, cx, |block, outlet| self.datagram(block, outlet) != Fed::NotMine)
     }
 

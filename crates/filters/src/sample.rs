@@ -22,6 +22,7 @@ pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow 
         Param::new("by", ParamType::Choice(&["block", "flow"]), "unit to count: flow for streams, else block"),
     ])
     .mode(Mode::Serial)
+    .reads_fields(|_| Vec::new())
     .lowers(Lower::OneIn(one_in))
     .examples(&[Example {
         request: "pcap browse.pcap | sample 10 | count",

@@ -216,6 +216,7 @@ impl SessionFilter for Smtp {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         Outlet::each(batch, cx, |block, outlet| self.block(session, block, outlet))
     }
 

@@ -23,6 +23,7 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
     .takes(&[Type::Record])
     .mode(Mode::Serial)
     .gives(Type::Record)
+    .reads_fields(|params| params.text("field").map(String::from).into_iter().collect())
     .names_fields(check)
     .examples(&[Example { request: "pcap browse.pcap | histogram | sort count top=2 | fields low count", output: SIZES }]);
 

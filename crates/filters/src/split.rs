@@ -15,6 +15,7 @@ pub static KIND: Kind = Kind::new("split", "gives each block to exactly one of t
     .params(&[Param::new("by", ParamType::Choice(&["flow", "round-robin", "load"]), "what decides which branch").default("flow")])
     .mode(Mode::Serial)
     .splits()
+    .reads_fields(|_| Vec::new())
     .examples(&[Example {
         request: "pcap browse.pcap | split by=round-robin | { head 3 + head 4 } | join | count",
         output: "{\"blocks\":3,\"bytes\":178,\"wire_bytes\":178}\n",

@@ -97,6 +97,7 @@ impl SessionFilter for Tls {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         let Tls { row, facts, scratch, carried } = self;
         Outlet::each(batch, cx, |block, outlet| {
             let bytes = outlet.bytes(block);

@@ -23,7 +23,7 @@ pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an e
     )
     .params(&[Param::new("expr", ParamType::Text, "condition over fields").main()])
     .takes(&[Type::Record, Type::Message])
-    .reads_heads()
+    .reads_fields(|params| expression(params).map_or(Vec::new(), |expression| expression.names()))
     .mode(Mode::Session(SessionKey::Class))
     .touches(Parts::DATA.with(Parts::METADATA), Parts::NONE)
     .names_fields(|params, schemas| expression(params)?.check(schemas, "expr").map(|()| None))

@@ -204,6 +204,7 @@ impl<T: Talk> SessionFilter for Talks<T> {
     }
 
     fn run(&mut self, session: &mut Session<T>, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.row.want(cx.wanted);
         Outlet::each(batch, cx, |block, outlet| self.block(session, block, outlet) != Fed::NotMine)
     }
 

@@ -95,6 +95,11 @@ impl MessageRow {
         (query_fault.or(record_fault), queries_left_out + records_left_out)
     }
 
+    /// Leaves out fields that no filter behind this one reads.
+    pub(crate) fn want(&mut self, wanted: &filter::Wanted) {
+        self.row.want(wanted);
+    }
+
     /// The record written last.
     pub fn row(&self) -> &RowWriter {
         &self.row

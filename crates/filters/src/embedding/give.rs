@@ -78,7 +78,7 @@ mod tests {
             own,
             now: 0,
             exclusive: true,
-            bodies_are_read: true,
+            wanted: filter::Wanted::ALL,
             wake: &mut 0,
             notices: &mut Vec::new(),
             order: &mut filter::Order::default(),

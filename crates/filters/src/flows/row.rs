@@ -59,6 +59,11 @@ impl FlowRow {
         FlowRow { row: RowWriter::new(&SCHEMA), text: Vec::new() }
     }
 
+    /// Leaves out fields that no filter behind this one reads.
+    pub fn want(&mut self, wanted: &filter::Wanted) {
+        self.row.want(wanted);
+    }
+
     /// The row of a flow that ended.
     pub fn make(&mut self, flow: &Flow, state: &State, reason: Reason) -> &[u8] {
         let FlowRow { row, text } = self;
@@ -83,9 +88,11 @@ impl FlowRow {
             }
         }
         set_protocol(row, flow.protocol);
-        text.clear();
-        community::append(text, flow, state.icmp);
-        row.text("community_id", &*text);
+        if row.wants("community_id") {
+            text.clear();
+            community::append(text, flow, state.icmp);
+            row.text("community_id", &*text);
+        }
         row.number("flow.pkts_toserver", client.packets).number("flow.pkts_toclient", server.packets);
         row.number("flow.bytes_toserver", client.bytes).number("flow.bytes_toclient", server.bytes);
         row.number("flow.ip_bytes_toserver", client.ip_bytes).number("flow.ip_bytes_toclient", server.ip_bytes);

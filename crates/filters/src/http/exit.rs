@@ -56,7 +56,8 @@ impl<'a> Output<'a> {
     /// Begins a call.
     pub(crate) fn new(cx: &'a mut Context<'_>, common: &'a mut Common) -> (Output<'a>, &'a mut Shared) {
         let Common { shared, row } = common;
-        shared.begin_turn(cx.bodies_are_read);
+        shared.begin_turn(cx.wanted.bodies());
+        row.want(cx.wanted);
         let out = Output {
             rings: cx.rings,
             streams: cx.streams,

@@ -62,7 +62,7 @@ impl Side {
             own: self.memory.1,
             now: 0,
             exclusive: true,
-            bodies_are_read: true,
+            wanted: filter::Wanted::ALL,
             wake: &mut self.wake,
             notices: &mut self.notices,
             order: &mut self.order,

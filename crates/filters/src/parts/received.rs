@@ -306,7 +306,7 @@ mod tests {
                 own,
                 now: 0,
                 exclusive: true,
-                bodies_are_read: true,
+                wanted: filter::Wanted::ALL,
                 wake: &mut wake,
                 notices: &mut notices,
                 order: &mut filter::Order::default(),

@@ -21,7 +21,8 @@ fn bodies_are_decoded_for_filters_that_read_them() {
     assert!(coded < decoded, "{coded} bytes, {decoded} decoded");
     let where_ = r#"http | where "http.status = 200""#;
     for unread in ["http | fields http.status", "http | by http.hostname", &format!("{where_} | fields http.status")] {
-        assert_eq!(given(unread), coded, "{unread}");
+        // The records of heads have no other fields either.
+        assert!(given(unread) < coded, "{unread}");
     }
     for read in ["http | json", "http | { fields http.status + count }", &format!("{where_} | count")] {
         assert_eq!(given(read), decoded, "{read}");
