@@ -218,7 +218,8 @@ int32_t sl_request_text(sl_request *request,
                         uintptr_t *len);
 
 /*
- As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
+ As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC), a duration (in the unit that JSON shows, or
+ nanoseconds where that is seconds with a fraction) or a flag (0 or 1).
 
  # Safety
 

@@ -360,7 +360,8 @@ pub unsafe extern "C" fn sl_request_text(
     unsafe { guarded(request, find) }
 }
 
-/// As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
+/// As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC), a duration (in the unit that JSON shows, or
+/// nanoseconds where that is seconds with a fraction) or a flag (0 or 1).
 ///
 /// # Safety
 ///
@@ -375,7 +376,7 @@ pub unsafe extern "C" fn sl_request_number(request: *mut SlRequest, name: *const
         let name = unsafe { text_of(name) }?;
         let record = request.block()?.record().ok_or("the block holds no record")?;
         let found = match record.named(name) {
-            Some(FieldValue::Number(value) | FieldValue::Time(value)) => value,
+            Some(FieldValue::Number(value) | FieldValue::Time(value) | FieldValue::Duration(value, _)) => value,
             Some(FieldValue::Flag(value)) => u64::from(value),
             _ => return Ok(0),
         };

@@ -45,7 +45,7 @@ pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Sp
 pub use marks::Marks;
 pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
-pub use record::{Field, FieldType, Row, RowWriter, Schema};
+pub use record::{Field, FieldType, Row, RowWriter, Schema, Unit};
 pub use run::{
     AnySessionFilter, Closed, Failure, Filter, Instance, Made, Moment, Pull, SessionFilter, SessionKey, Slot, Source,
     Status,
@@ -71,7 +71,7 @@ pub mod prelude {
         Batch, ClassUse, Closed, Context, Decides, DeviceAccess, Env, Example, Failure, Field, FieldType, Filter,
         Gives, Instance, Kind, Lower, Made, Mode, Output, OutputSink, Param, ParamError, ParamType, Params, Parts,
         Pull, Row, RowWriter, Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState,
-        StreamTable, Type, Types,
+        StreamTable, Type, Types, Unit,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

@@ -209,20 +209,26 @@ const DURATIONS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a duration in nanoseconds.
-fn duration_ns(text: &str) -> Result<u64, String> {
+/// Parses a duration in nanoseconds. Error: what is wrong, for the one who wrote `text`.
+pub fn duration_ns(text: &str) -> Result<u64, String> {
     if text == "0" {
         return Ok(0);
     }
     scaled(text, &DURATIONS).ok_or_else(|| format!("`{text}` is not a duration such as 10ms, 2s or 5min"))
 }
 
-/// Parses digits and a unit. `None`: it is something else, or does not fit.
+/// Parses a number, perhaps with a fraction, and a unit: `1.5s`. `None`: it is something else, does not fit, or is no
+/// whole number in the smallest unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
+    let Some((whole, fraction)) = number.split_once('.') else {
+        return number.parse::<u64>().ok()?.checked_mul(*factor);
+    };
+    let parts = 10_u64.checked_pow(fraction.len() as u32)?;
+    let part = fraction.parse::<u64>().ok()?.checked_mul(*factor).filter(|part| part.is_multiple_of(parts))?;
+    whole.parse::<u64>().ok()?.checked_mul(*factor)?.checked_add(part / parts)
 }
 
 /// Writes a number in the largest of these units that divides it.
@@ -357,6 +363,15 @@ mod tests {
             (Duration, "10ms", Some(10_000_000)),
             (Duration, "2min", Some(120_000_000_000)),
             (Duration, "0", Some(0)),
+            (Duration, "1.5s", Some(1_500_000_000)),
+            (Duration, "0.25us", Some(250)),
+            (Duration, "1.5ns", None),
+            (Duration, "1.s", None),
+            (Duration, ".5s", None),
+            (Duration, "1.5.5s", None),
+            (Duration, "1.00000000000000000000000s", None),
+            (Size, "1.5k", Some(1536)),
+            (Number, "1.5", None),
             (Duration, "5", None),
             (Flag, "maybe", None),
             (ParamType::Path, "", None),

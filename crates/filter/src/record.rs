@@ -16,6 +16,28 @@ use crate::wanted::Wanted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
+/// What the number of a duration counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Whole seconds.
+    Seconds,
+    /// Whole microseconds.
+    Microseconds,
+    /// Nanoseconds; as text, seconds with a fraction.
+    Fraction,
+}
+
+impl Unit {
+    /// The nanoseconds of a number of units, at most `u64::MAX`.
+    pub fn nanoseconds(self, count: u64) -> u64 {
+        count.saturating_mul(match self {
+            Unit::Seconds => 1_000_000_000,
+            Unit::Microseconds => 1_000,
+            Unit::Fraction => 1,
+        })
+    }
+}
+
 /// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldType {
@@ -25,6 +47,8 @@ pub enum FieldType {
     Time,
     /// The same; as text it is a time of Suricata's EVE: microseconds, and the offset of UTC.
     EveTime,
+    /// How long something took.
+    Duration(Unit),
     /// Yes or no.
     Flag,
     /// Text: bytes, in UTF-8 where they are valid.
@@ -40,8 +64,14 @@ impl FieldType {
     pub fn is(&self, other: &FieldType) -> bool {
         match (self, other) {
             (FieldType::Rows(one), FieldType::Rows(other)) => one.id == other.id,
+            (FieldType::Duration(one), FieldType::Duration(other)) => one == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
+    }
+
+    /// Whether its values are numbers, which can be added and compared.
+    pub fn is_number(&self) -> bool {
+        matches!(self, FieldType::Number | FieldType::Time | FieldType::EveTime | FieldType::Duration(_))
     }
 }
 
@@ -325,7 +355,7 @@ impl RowWriter {
         self.set(place, offset | len << 32);
     }
 
-    /// Sets a number.
+    /// Sets a number, or a duration in its units.
     pub fn number(&mut self, name: &str, value: u64) -> &mut Self {
         self.put(name, value);
         self
@@ -367,7 +397,9 @@ impl RowWriter {
     /// Sets a field to the value of another field of the same type.
     pub fn copy(&mut self, name: &str, value: &FieldValue<'_>) -> &mut Self {
         match value {
-            FieldValue::Number(number) | FieldValue::Time(number) => self.number(name, *number),
+            FieldValue::Number(number) | FieldValue::Time(number) | FieldValue::Duration(number, _) => {
+                self.number(name, *number)
+            }
             FieldValue::Flag(flag) => self.flag(name, *flag),
             FieldValue::Text(text) => self.text(name, text),
             FieldValue::Address(address) => self.address(name, *address),
@@ -389,6 +421,8 @@ pub enum FieldValue<'a> {
     Number(u64),
     /// Nanoseconds since 1970 UTC.
     Time(u64),
+    /// A number of these units.
+    Duration(u64, Unit),
     /// Yes or no.
     Flag(bool),
     /// Text.
@@ -434,6 +468,7 @@ impl<'a> Row<'a> {
         Some(match field.kind {
             FieldType::Number => FieldValue::Number(slot),
             FieldType::Time | FieldType::EveTime => FieldValue::Time(slot),
+            FieldType::Duration(unit) => FieldValue::Duration(slot, unit),
             FieldType::Flag => FieldValue::Flag(slot != 0),
             FieldType::Text => FieldValue::Text(bytes()?),
             FieldType::Address => FieldValue::Address(match bytes()? {
@@ -457,10 +492,10 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The number of the field with this name.
+    /// The number of the field with this name; of a duration its number of units.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.named(name)? {
-            FieldValue::Number(number) | FieldValue::Time(number) => Some(number),
+            FieldValue::Number(number) | FieldValue::Time(number) | FieldValue::Duration(number, _) => Some(number),
             _ => None,
         }
     }

@@ -1,26 +1,36 @@
-//! Groups records by fields. Each group becomes a record with its count, sums, averages and percentiles.
+//! Groups records by fields. Each group becomes a record with its count, and with aggregates of other fields.
 //!
-//! `by/groups.rs` holds the groups, `by/spread.rs` the distribution that percentiles are read from.
+//! `by/groups.rs` holds the groups, `by/measure.rs` the table of aggregates; `by/spread.rs`, `by/deviation.rs` and
+//! `by/distinct.rs` have the states of those that need more than a number.
 
+mod deviation;
+mod distinct;
 mod groups;
+mod measure;
 mod spread;
+mod value;
 
 use crate::parts::fields::{Names, known};
 use filter::batch::places;
 use filter::prelude::*;
 use filter::record::{made, made_with_id};
 use groups::{Group, Groups};
+use measure::{AGGREGATES, Aggregate};
 use std::vec::IntoIter;
+use value::Value;
 
 /// What `by` is.
-pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, averages and percentiles", make)
+pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, averages, percentiles and the time between them", make)
     .also(&["group", "aggregate", "stats", "uniq", "top"])
     .help(
         "`by NAME ...` counts records that have the same values in these fields, and gives a record for each group when the \
-         input ends, the largest first: the fields, and `count`. `sum=`, `avg=` and `p99=` each name number fields, several \
-         with commas between them, and add `sum.NAME`, `avg.NAME` (rounded) and `p99.NAME` (at most 1.6 % too large), of the \
-         records in the group that have the field. `top=N` gives the N largest groups only. `every=1s` gives the groups \
-         of each second of the records' own time, with a `timestamp`, and begins again.\n\n\
+         input ends, the largest first: the fields, and `count`. The parameters below that take fields, several as in \
+         `sum=\"frame.len,tcp.window\"`, add what they say of the records in the group that have the field: `sum=frame.len` gives \
+         `sum.frame.len`. They are whole numbers, rounded. `median.NAME` and `p99.NAME` are at most 1.6 % too large, \
+         `distinct.NAME` is exact up to 256 values and then within some 2 %, `stddev.NAME` is that of a sample. `interval.NAME` \
+         is the average time from a record to the next one and `jitter.NAME` its standard deviation: a program that calls \
+         home regularly has many records and little jitter. `top=N` gives the N largest groups only. `every=1s` gives the \
+         groups of each second of the records' own time, with a `timestamp`, and begins again.\n\n\
          A record without a field is in the group without it. One whose field has several values, such as \
          `dns.answers.rdata`, counts once for each of them. Of a message its metadata are the record. There are at most \
          `groups` groups; records of further ones are dropped and counted.",
@@ -29,7 +39,16 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
         Param::new("field", ParamType::List, "the fields to group by").required().main(),
         Param::new("sum", ParamType::Text, "fields whose sums are wanted"),
         Param::new("avg", ParamType::Text, "fields whose averages are wanted"),
+        Param::new("min", ParamType::Text, "fields whose least values are wanted"),
+        Param::new("max", ParamType::Text, "fields whose largest values are wanted"),
+        Param::new("median", ParamType::Text, "fields whose medians are wanted"),
         Param::new("p99", ParamType::Text, "fields whose 99th percentiles are wanted"),
+        Param::new("stddev", ParamType::Text, "fields whose standard deviations are wanted"),
+        Param::new("distinct", ParamType::Text, "fields whose different values are counted, of any type"),
+        Param::new("first", ParamType::Text, "fields whose first values are wanted, of any type"),
+        Param::new("last", ParamType::Text, "fields whose last values are wanted, of any type"),
+        Param::new("interval", ParamType::Text, "times whose average distance from one record to the next is wanted"),
+        Param::new("jitter", ParamType::Text, "times whose distances' standard deviations are wanted"),
         Param::new("top", ParamType::Number, "give only this number of groups, the largest"),
         Param::new("every", ParamType::Duration, "give the groups of each such interval"),
         Param::new("groups", ParamType::Number, "groups at once, at most").default("1M"),
@@ -53,28 +72,18 @@ const WEB: &str = "\
 /// Group records leave in pieces, so that a million groups are not copied twice.
 const PIECE: usize = 64;
 
-/// A number that a group keeps beside its count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Measure {
-    Sum,
-    Average,
-    Percentile,
-}
-
-const MEASURES: [(&str, Measure); 3] = [("sum", Measure::Sum), ("avg", Measure::Average), ("p99", Measure::Percentile)];
-
-/// The measures in the request, each with its field.
-fn measures(params: &Params) -> Vec<(&'static str, Measure, String)> {
-    let of = |(key, measure): (&'static str, Measure)| {
-        let names = params.text(key).unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
-        names.map(|name| (key, measure, name.to_string())).collect::<Vec<_>>()
+/// The aggregates in the request, each with its field.
+fn measures(params: &Params) -> Vec<(&'static Aggregate, String)> {
+    let of = |aggregate: &'static Aggregate| {
+        let names = params.text(aggregate.key).unwrap_or_default().split(',').map(str::trim);
+        names.filter(|name| !name.is_empty()).map(move |name| (aggregate, name.to_string())).collect::<Vec<_>>()
     };
-    MEASURES.into_iter().flat_map(of).collect()
+    AGGREGATES.iter().flat_map(of).collect()
 }
 
 /// The fields that are read: first those to group by.
 fn names(params: &Params) -> Vec<String> {
-    let measured = measures(params).into_iter().map(|(_, _, name)| name);
+    let measured = measures(params).into_iter().map(|(_, name)| name);
     params.list("field").iter().cloned().chain(measured).collect()
 }
 
@@ -95,21 +104,23 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
         at += name.len();
     }
     fields.push(("count".to_string(), FieldType::Number));
-    for (key, _, name) in measures(params) {
-        let text = params.text(key).unwrap_or_default();
+    for (aggregate, name) in measures(params) {
+        let text = params.text(aggregate.key).unwrap_or_default();
         let begin = text.find(&name).unwrap_or(0);
-        let kind = known(&name, schemas, key, begin..begin + name.len())?;
-        if !schemas.is_empty() && !matches!(kind, FieldType::Number | FieldType::Time | FieldType::EveTime) {
-            return Err(ParamError::new(key, format!("`{name}` is no number")).within(begin..begin + name.len()));
-        }
-        fields.push((format!("{key}.{name}"), FieldType::Number));
+        let within = begin..begin + name.len();
+        let kind = known(&name, schemas, aggregate.key, within.clone())?;
+        let kind = if schemas.is_empty() { aggregate.any_field() } else { kind };
+        let given = aggregate
+            .of(kind)
+            .map_err(|why| ParamError::new(aggregate.key, format!("`{name}` {why}")).within(within))?;
+        fields.push((format!("{}.{name}", aggregate.key), given));
     }
     for (at, (name, _)) in fields.iter().enumerate() {
         if fields[..at].iter().any(|(other, _)| other == name) {
             return Err(ParamError::of_request(format!("`{name}` is named twice")));
         }
     }
-    made("by", &fields).ok_or_else(|| ParamError::of_request("records of a group would have more than 64 fields"))
+    made("by", &fields).ok_or_else(|| ParamError::of_request("records of a group would have more than 128 fields"))
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -123,7 +134,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(By {
         names: Names::new(names(params), env),
         groups: Groups::new(keys, params.number("groups").unwrap_or(u64::MAX)),
-        measures: measures.into_iter().map(|(_, measure, _)| measure).collect(),
+        measures: measures.into_iter().map(|(aggregate, _)| aggregate).collect(),
         every: params.number("every").filter(|every| *every > 0),
         until: None,
         top: params.number("top").map_or(usize::MAX, |top| usize::try_from(top).unwrap_or(usize::MAX)),
@@ -140,7 +151,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 struct By {
     names: Names,
     groups: Groups,
-    measures: Vec<Measure>,
+    measures: Vec<&'static Aggregate>,
     /// Length of an interval, ns.
     every: Option<u64>,
     /// The end of the current interval.
@@ -151,7 +162,7 @@ struct By {
     /// The number of fields to group by.
     keys: usize,
     /// Groups that are being written, and the beginning of their interval.
-    leaving: IntoIter<(Vec<Option<groups::Value>>, Group)>,
+    leaving: IntoIter<(Vec<Option<Value>>, Group)>,
     leaving_time: u64,
     /// The input is messages: records are their metadata.
     of_messages: bool,
@@ -205,7 +216,7 @@ impl By {
         self.leaving.len() > 0
     }
 
-    fn write(&mut self, key: &[Option<groups::Value>], group: &Group) {
+    fn write(&mut self, key: &[Option<Value>], group: &Group) {
         let writer = &mut self.writer;
         writer.begin();
         let mut fields = self.schema.fields.iter();
@@ -221,8 +232,8 @@ impl By {
         }
         writer.number("count", group.count);
         for (field, measured) in fields.skip(1).zip(group.measured(&self.measures)) {
-            if let Some(number) = measured {
-                writer.number(field.name, number);
+            if let Some(value) = measured {
+                value.write(writer, field);
             }
         }
     }
@@ -266,6 +277,7 @@ mod tests {
         "seen",
         &[
             Field::new("who", FieldType::Text),
+            Field::new("seen", FieldType::Time),
             Field::new("length", FieldType::Number),
             Field::new("names", FieldType::Rows(&NAMES)),
         ],
@@ -283,7 +295,7 @@ mod tests {
             if !who.is_empty() {
                 writer.text("who", who);
             }
-            writer.number("length", *length).rows("names", &list);
+            writer.time("seen", seconds * 1_000_000_000).number("length", *length).rows("names", &list);
             let block = Descriptor { time: seconds * 1_000_000_000, ..Descriptor::default() };
             (block, writer.row().to_vec())
         });
@@ -303,6 +315,7 @@ mod tests {
                 let value = match row.get(at)? {
                     filter::record::FieldValue::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
                     filter::record::FieldValue::Number(number) => number.to_string(),
+                    filter::record::FieldValue::Duration(ns, _) => format!("{ns}ns"),
                     filter::record::FieldValue::Time(time) => format!("{}s", time / 1_000_000_000),
                     other => format!("{other:?}"),
                 };
@@ -359,6 +372,30 @@ mod tests {
             ],
             0,
         );
+        check(
+            &records,
+            &[
+                ("field", "event_type"),
+                ("min", "length"),
+                ("max", "length"),
+                ("median", "length"),
+                ("stddev", "length"),
+            ],
+            &["event_type=seen count=5 min.length=1 max.length=30 median.length=10 stddev.length=12"],
+            0,
+        );
+        check(
+            &records,
+            &[("field", "event_type"), ("distinct", "who,length"), ("first", "who"), ("last", "names,who")],
+            &["event_type=seen count=5 distinct.who=2 distinct.length=5 first.who=a last.names=y last.who=a"],
+            0,
+        );
+        check(
+            &records,
+            &[("field", "who"), ("interval", "seen"), ("jitter", "seen")],
+            &["who=a count=3 interval.seen=4000000000ns jitter.seen=4242640687ns", "count=1", "who=b count=1"],
+            0,
+        );
         check(&records, &[("field", "names")], &["count=2", "names=x count=2", "names=y count=2"], 0);
         check(&records, &[("field", "event_type")], &["event_type=seen count=5"], 0);
         check(&records, &[("field", "who"), ("groups", "1")], &["who=a count=3"], 2);
@@ -375,6 +412,24 @@ mod tests {
             0,
         );
         check(&[], &[("field", "who")], &[], 0);
+    }
+
+    #[test]
+    fn every_aggregate_has_its_parameter_and_refuses_fields_that_it_cannot_measure() {
+        let check = |key: &'static str, name: &str, wrong: Option<&str>| {
+            let mut params = Params::new();
+            params.set("field", ParamType::List.parse("who").unwrap());
+            params.set(key, ParamType::Text.parse(name).unwrap());
+            let found = schema(&params, &[&SEEN]).err().map(|error| (error.message, error.within));
+            assert_eq!(found, wrong.map(|wrong| (format!("`{name}` {wrong}"), Some(0..name.len() as u32))), "{key}");
+        };
+        for aggregate in &AGGREGATES {
+            assert!(KIND.params.iter().any(|param| param.key == aggregate.key), "{}", aggregate.key);
+        }
+        check("sum", "who", Some("is no number"));
+        check("jitter", "length", Some("is no time"));
+        check("distinct", "names", None);
+        check("first", "who", None);
     }
 
     #[test]

@@ -32,9 +32,9 @@ pub static SCHEMA: Schema = Schema::new(
         Field::new("dhcp.subnet_mask", FieldType::Address),
         Field::new("dhcp.routers", FieldType::Rows(&ADDRESS)),
         Field::new("dhcp.dns_servers", FieldType::Rows(&ADDRESS)),
-        Field::new("dhcp.lease_time", FieldType::Number),
-        Field::new("dhcp.renewal_time", FieldType::Number),
-        Field::new("dhcp.rebinding_time", FieldType::Number),
+        Field::new("dhcp.lease_time", FieldType::Duration(Unit::Seconds)),
+        Field::new("dhcp.renewal_time", FieldType::Duration(Unit::Seconds)),
+        Field::new("dhcp.rebinding_time", FieldType::Duration(Unit::Seconds)),
     ],
 );
 

@@ -66,7 +66,7 @@ fn fields(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<(String, F
     for key in ["x", "y", "by"] {
         let Some(name) = params.text(key) else { continue };
         let kind = known(name, schemas, key, 0..name.len())?;
-        let is_number = matches!(kind, FieldType::Number | FieldType::Time | FieldType::EveTime | FieldType::Flag);
+        let is_number = kind.is_number() || matches!(kind, FieldType::Flag);
         if key != "by" && !is_number && !schemas.is_empty() {
             return Err(ParamError::new(key, format!("`{name}` is no number")));
         }
@@ -170,7 +170,7 @@ fn first<'a>(column: Option<&Column>, row: &Row<'a>) -> Option<FieldValue<'a>> {
 
 fn number(value: FieldValue<'_>) -> Option<u64> {
     match value {
-        FieldValue::Number(number) | FieldValue::Time(number) => Some(number),
+        FieldValue::Number(number) | FieldValue::Time(number) | FieldValue::Duration(number, _) => Some(number),
         FieldValue::Flag(flag) => Some(flag.into()),
         _ => None,
     }
@@ -184,7 +184,7 @@ fn append_name(name: &mut String, value: &FieldValue<'_>) {
     use std::fmt::Write;
     // Writing to memory does not fail.
     let _ = match value {
-        FieldValue::Number(number) => write!(name, "{number}"),
+        FieldValue::Number(number) | FieldValue::Duration(number, _) => write!(name, "{number}"),
         FieldValue::Time(time) => write!(name, "{}", String::from_utf8_lossy(&packet::time::rfc3339(*time))),
         FieldValue::Flag(flag) => write!(name, "{flag}"),
         FieldValue::Address(address) => write!(name, "{address}"),

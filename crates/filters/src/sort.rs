@@ -1,21 +1,24 @@
-//! Sorts records by a field.
+//! Sorts records by fields.
 
-use crate::parts::fields::{Names, known};
+use crate::parts::fields::{Column, Names, known};
 use filter::batch::places;
 use filter::prelude::*;
 use filter::record::FieldValue;
+use std::cmp::Ordering;
 use std::net::IpAddr;
 
 /// The kind `sort`.
-pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field", make)
+pub static KIND: Kind = Kind::new("sort", "gives records in the order of fields", make)
     .also(&["order", "orderby", "rank"])
     .help(
-        "Holds all records until the input ends, and gives them with the largest value of the field first, or with \
-         `order=up` the smallest. Records with equal values keep their order; those without the field come last. `top=N` gives the \
-         first N only, and holds no more. Records that do not fit into `memory` are dropped and counted.",
+        "`sort NAME ...` holds all records until the input ends, and gives them with the largest value of the first field \
+         first, or with `order=up` the smallest; records with equal values are in the order of the next field. `NAME:up` and \
+         `NAME:down` say the order of one field: `sort src_ip:up count`. Records with equal values in all fields keep their \
+         order; those without a field come last. `top=N` gives the first N only, and holds no more. Records that do not fit \
+         into `memory` are dropped and counted.",
     )
     .params(&[
-        Param::new("field", ParamType::Text, "the field").required().main(),
+        Param::new("field", ParamType::List, "the fields, the most important first").required().main(),
         Param::new("order", ParamType::Choice(&["down", "up"]), "the largest first, or the smallest").default("down"),
         Param::new("top", ParamType::Number, "give only this number of records"),
         Param::new("memory", ParamType::Size, "bytes of records held, at most").default("256M"),
@@ -23,28 +26,49 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
     .takes(&[Type::Record])
     .mode(Mode::Serial)
     .gives(Type::Record)
-    .reads_fields(|params| params.text("field").map(String::from).into_iter().collect())
+    .reads_fields(|params| fields(params).map(|(name, _)| name).collect())
     .names_fields(check)
-    .examples(&[Example { request: "pcap browse.pcap | histogram | sort count top=2 | fields low count", output: SIZES }]);
+    .examples(&[
+        Example { request: "pcap browse.pcap | histogram | sort count top=2 | fields low count", output: SIZES },
+        Example { request: "pcap browse.pcap | flows | sort proto:up flow.age | fields proto flow.age", output: FLOWS },
+    ]);
 
+const FLOWS: &str = "proto\tflow.age\nTCP\t30\nTCP\t1\nUDP\t0\n";
 const SIZES: &str = "low\tcount\n32\t22\n1024\t15\n";
 
 /// Records given per call.
 const PIECE: usize = 64;
 
-/// Memory cost of a held record, apart from its bytes.
+/// Memory cost of a held record, apart from its bytes and its keys.
 const OVERHEAD: u64 = 80;
 
 fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
-    let name = params.text("field").unwrap_or_default();
-    known(name, schemas, "field", 0..name.len()).map(|_| None)
+    let mut at = 0;
+    for (text, (name, _)) in params.list("field").iter().zip(fields(params)) {
+        known(&name, schemas, "field", at..at + name.len()).map_err(|error| match name.contains(':') {
+            true => error.with_help("an order is `NAME:up` or `NAME:down`"),
+            false => error,
+        })?;
+        at += text.len();
+    }
+    Ok(None)
+}
+
+/// The fields, and whether the largest value of each comes first.
+fn fields(params: &Params) -> impl Iterator<Item = (String, bool)> {
+    let is_down = params.text("order") != Some("up");
+    params.list("field").iter().map(move |text| match text.rsplit_once(':') {
+        Some((name, "up")) => (name.to_string(), false),
+        Some((name, "down")) => (name.to_string(), true),
+        _ => (text.clone(), is_down),
+    })
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let name = params.text("field").unwrap_or_default().to_string();
+    let (names, are_down) = fields(params).unzip();
     Ok(Instance::filter(Sort {
-        names: Names::new(vec![name], env),
-        is_down: params.text("order") != Some("up"),
+        names: Names::new(names, env),
+        are_down,
         top: params.number("top").map_or(usize::MAX, |top| usize::try_from(top).unwrap_or(usize::MAX)),
         room: params.number("memory").unwrap_or(0),
         held: Vec::new(),
@@ -60,15 +84,57 @@ enum Key {
     Text(Box<[u8]>),
 }
 
+impl Key {
+    fn of(value: FieldValue<'_>) -> Key {
+        match value {
+            FieldValue::Number(number) | FieldValue::Time(number) | FieldValue::Duration(number, _) => {
+                Key::Number(number)
+            }
+            FieldValue::Flag(flag) => Key::Number(flag.into()),
+            FieldValue::Text(text) => Key::Text(text.into()),
+            FieldValue::Address(address) => Key::Address(address),
+            FieldValue::Rows(rows) => Key::Number(rows.count() as u64),
+        }
+    }
+
+    /// Bytes beyond those of the key itself.
+    fn bytes(&self) -> usize {
+        match self {
+            Key::Text(text) => text.len(),
+            Key::Number(_) | Key::Address(_) => 0,
+        }
+    }
+}
+
 struct Held {
-    key: Option<Key>,
+    /// The value of each field.
+    keys: Box<[Option<Key>]>,
     time: u64,
     bytes: Box<[u8]>,
 }
 
+impl Held {
+    /// Bytes of memory that it takes.
+    fn takes(&self) -> u64 {
+        let keys = self.keys.iter().map(|key| size_of::<Option<Key>>() + key.as_ref().map_or(0, Key::bytes));
+        (self.bytes.len() + keys.sum::<usize>()) as u64 + OVERHEAD
+    }
+
+    fn order(&self, other: &Held, are_down: &[bool]) -> Ordering {
+        let each = self.keys.iter().zip(&other.keys).zip(are_down);
+        let ordered = each.map(|((one, other), is_down)| match (one, other) {
+            (Some(one), Some(other)) if *is_down => other.cmp(one),
+            (Some(one), Some(other)) => one.cmp(other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+        ordered.fold(Ordering::Equal, Ordering::then)
+    }
+}
+
 struct Sort {
     names: Names,
-    is_down: bool,
+    /// For each field, whether the largest value comes first.
+    are_down: Vec<bool>,
     top: usize,
     /// Bytes of memory left.
     room: u64,
@@ -78,19 +144,10 @@ struct Sort {
 }
 
 impl Sort {
-    fn order(&mut self) {
-        let is_down = self.is_down;
-        self.held.sort_by(|one, other| match (&one.key, &other.key) {
-            (Some(one), Some(other)) if is_down => other.cmp(one),
-            (Some(one), Some(other)) => one.cmp(other),
-            (one, other) => other.is_some().cmp(&one.is_some()),
-        });
-    }
-
     fn shorten(&mut self) {
-        self.order();
+        self.held.sort_by(|one, other| one.order(other, &self.are_down));
         for gone in self.held.drain(self.top.min(self.held.len())..) {
-            self.room += gone.bytes.len() as u64 + OVERHEAD;
+            self.room += gone.takes();
         }
     }
 }
@@ -100,25 +157,19 @@ impl Filter for Sort {
         for place in places(batch.live()) {
             let block = batch.block(place);
             let bytes = cx.rings.bytes(block);
-            let Some((row, places)) = self.names.row(bytes) else {
+            let Some((row, columns)) = self.names.row(bytes) else {
                 cx.drop(1, "not a record");
                 continue;
             };
-            let key = places[0].as_ref().and_then(|place| place.first(&row)).map(|value| match value {
-                FieldValue::Number(number) | FieldValue::Time(number) => Key::Number(number),
-                FieldValue::Flag(flag) => Key::Number(flag.into()),
-                FieldValue::Text(text) => Key::Text(text.into()),
-                FieldValue::Address(address) => Key::Address(address),
-                FieldValue::Rows(rows) => Key::Number(rows.count() as u64),
-            });
-            let takes = bytes.len() as u64 + OVERHEAD;
+            let first = |column: &Option<Column>| column.as_ref()?.first(&row).map(Key::of);
+            let held = Held { keys: columns.iter().map(first).collect(), time: block.time, bytes: bytes.into() };
             if self.held.len() >= self.top.saturating_mul(2).max(PIECE) {
                 self.shorten();
             }
-            match self.room.checked_sub(takes) {
+            match self.room.checked_sub(held.takes()) {
                 Some(room) => {
                     self.room = room;
-                    self.held.push(Held { key, time: block.time, bytes: bytes.into() });
+                    self.held.push(held);
                 }
                 None => cx.drop(1, "more records than fit into memory="),
             }
@@ -185,9 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn several_fields_each_in_its_order() {
+        let lengths = [Some(3), None, Some(7), Some(3), Some(0)];
+        check(&lengths, &[("field", "length"), ("field", "id")], &[2, 3, 0, 4, 1], 0);
+        check(&lengths, &[("field", "length:up"), ("field", "id")], &[4, 3, 0, 2, 1], 0);
+        check(&lengths, &[("field", "length:down"), ("field", "id"), ("order", "up")], &[2, 0, 3, 4, 1], 0);
+        check(&lengths, &[("field", "length"), ("field", "id"), ("top", "2")], &[2, 3], 0);
+    }
+
+    #[test]
     fn what_has_no_room_is_dropped_and_the_first_need_little() {
         let lengths: Vec<Option<u64>> = (0..1000).map(Some).collect();
-        check(&lengths, &[("field", "length"), ("memory", "500")], &[3, 2, 1, 0], 996);
+        check(&lengths, &[("field", "length"), ("memory", "600")], &[3, 2, 1, 0], 996);
         check(&lengths, &[("field", "length"), ("memory", "16k"), ("top", "3")], &[999, 998, 997], 0);
         let all: Vec<u64> = (0..1000).rev().collect();
         check(&lengths, &[("field", "length")], &all, 0);

@@ -15,7 +15,8 @@ pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an e
          `dns.rrname`; `streamline schema` lists them. Tests are `=`, `!=`, `<`, `<=`, `>`, `>=`, `in (A, B)`, for texts also \
          `~` and `!~` (a regular expression as for `match`) and `contains`; a name alone asks whether the field is there, or is \
          true. `and`, `or`, `not` and parentheses join them. An address may be compared with a network, a time with \
-         `2026-01-02`, `2026-01-02T03:04:05` (UTC) or seconds since 1970. Texts with spaces or signs stand in quotes of the other \
+         `2026-01-02`, `2026-01-02T03:04:05` (UTC) or seconds since 1970, a duration such as `flow.age` with `1min` or `200ms`, or a \
+         number in its own unit. Texts with spaces or signs stand in quotes of the other \
          sort: `where \"http.hostname ~ 'example'\"`.\n\n\
          A test of a field that a record has not is false, also with `!=`. A name with several values, such as \
          `dns.answers.rdata`, passes if one of them does. A message passes as a whole, by its metadata; a message without \

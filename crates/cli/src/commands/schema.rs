@@ -3,7 +3,7 @@
 use crate::exit::{CommandError, Outcome};
 use crate::{print_json, print_text};
 use filter::record::Form;
-use filter::{FieldType, Kind, Schema};
+use filter::{FieldType, Kind, Schema, Unit};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use streamline::registry;
@@ -67,6 +67,9 @@ fn name_of(kind: &FieldType) -> &'static str {
     match kind {
         FieldType::Number => "number",
         FieldType::Time | FieldType::EveTime => "time",
+        FieldType::Duration(Unit::Seconds) => "duration in seconds",
+        FieldType::Duration(Unit::Microseconds) => "duration in microseconds",
+        FieldType::Duration(Unit::Fraction) => "duration in seconds with a fraction",
         FieldType::Flag => "flag",
         FieldType::Text => "text",
         FieldType::Address => "address",

@@ -10,12 +10,14 @@ const BITS: u32 = 6;
 pub(super) struct Spread {
     buckets: BTreeMap<u16, u64>,
     count: u64,
+    most: u64,
 }
 
 impl Spread {
     pub(super) fn add(&mut self, number: u64) {
         *self.buckets.entry(bucket(number)).or_default() += 1;
         self.count += 1;
+        self.most = self.most.max(number);
     }
 
     /// A number that `percent` % of the numbers do not exceed. `None`: there are no numbers.
@@ -24,7 +26,7 @@ impl Spread {
         let mut seen = 0;
         self.buckets.iter().find_map(|(bucket, count)| {
             seen += u128::from(*count);
-            (seen >= wanted).then(|| last(*bucket))
+            (seen >= wanted).then(|| last(*bucket).min(self.most))
         })
     }
 }
@@ -65,5 +67,8 @@ mod tests {
         assert_eq!([1, 50, 99, 100].map(|percent| spread.percentile(percent)), [1, 50, 99, 100].map(Some));
         spread.add(u64::MAX);
         assert_eq!(spread.percentile(100), Some(u64::MAX));
+        let mut spread = Spread::default();
+        spread.add(1434);
+        assert_eq!(spread.percentile(50), Some(1434), "not more than the largest");
     }
 }

@@ -40,7 +40,7 @@ static ANSWER: Schema = Schema::new(
     &[
         Field::new("name", FieldType::Text),
         Field::new("rrtype", FieldType::Text),
-        Field::new("ttl", FieldType::Number),
+        Field::new("ttl", FieldType::Duration(Unit::Seconds)),
         Field::new("rdata", FieldType::Text),
     ],
 );

@@ -4,7 +4,7 @@
 use crate::dns::row::QUERY;
 use crate::parts::eve::VLAN;
 use crate::parts::fact_fields::FactFields;
-use filter::{Field, FieldType, Schema};
+use filter::{Field, FieldType, Schema, Unit};
 use protocols::conversation::Fact as _;
 use protocols::{ftp, http, sip, smb, smtp, ssh, tls};
 
@@ -49,7 +49,7 @@ pub(crate) static FLOW: Schema = const {
         Field::new("flow.bytes_toclient", FieldType::Number),
         Field::new("flow.start", FieldType::EveTime),
         Field::new("flow.end", FieldType::EveTime),
-        Field::new("flow.age", FieldType::Number),
+        Field::new("flow.age", FieldType::Duration(Unit::Seconds)),
         Field::new("flow.state", FieldType::Text),
         Field::new("flow.reason", FieldType::Text),
         Field::new("tcp.tcp_flags", FieldType::Text),

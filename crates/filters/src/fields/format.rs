@@ -101,6 +101,7 @@ fn append(cell: &mut Vec<u8>, value: &FieldValue<'_>, style: Style) {
         (FieldValue::Number(number), _) => json_text::number(cell, *number),
         (FieldValue::Time(ns), Style::Json) => packet::time::append_json(cell, *ns),
         (FieldValue::Time(ns), _) => cell.extend_from_slice(&rfc3339(*ns)),
+        (FieldValue::Duration(count, unit), _) => json_text::duration(cell, *count, *unit),
         (FieldValue::Flag(flag), _) => drop(write!(cell, "{flag}")),
         (FieldValue::Text(text), Style::Json) => json_text::text(cell, text),
         (FieldValue::Text(text), _) => printable(cell, text, style),

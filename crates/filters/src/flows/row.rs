@@ -38,7 +38,7 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("flow.missed_toclient", FieldType::Number),
         Field::new("flow.start", FieldType::Time),
         Field::new("flow.end", FieldType::Time),
-        Field::new("flow.age", FieldType::Number),
+        Field::new("flow.age", FieldType::Duration(Unit::Seconds)),
         Field::new("flow.state", FieldType::Text),
         Field::new("flow.reason", FieldType::Text),
         Field::new("flow.history", FieldType::Text),

@@ -1,6 +1,7 @@
 //! Writes one row: its time, its schema's name, and its fields as `name=value`.
 
 use crate::parts::frame_line::say;
+use crate::parts::json_text;
 use crate::parts::printable::word;
 use filter::record::{FieldValue, schema_id};
 use filter::{Env, Row};
@@ -51,6 +52,7 @@ fn append_value(out: &mut Vec<u8>, value: FieldValue<'_>, depth: usize) {
     match value {
         FieldValue::Number(number) => say(out, format_args!("{number}")),
         FieldValue::Time(ns) => out.extend_from_slice(&packet::time::rfc3339(ns)),
+        FieldValue::Duration(count, unit) => json_text::duration(out, count, unit),
         FieldValue::Flag(flag) => out.extend_from_slice(if flag { b"yes" } else { b"no" }),
         FieldValue::Text(text) => word(out, text),
         FieldValue::Address(address) => say(out, format_args!("{address}")),

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::parts::fields::find;
     use filter::record::list_push;
-    use filter::{Field, FieldType, RowWriter};
+    use filter::{Field, FieldType, RowWriter, Unit};
 
     static ANSWERS: Schema =
         Schema::new("answers", &[Field::new("rdata", FieldType::Text), Field::new("ttl", FieldType::Number)]);
@@ -153,6 +153,9 @@ mod tests {
             Field::new("http.url", FieldType::Text),
             Field::new("http.chunked", FieldType::Flag),
             Field::new("answers", FieldType::Rows(&ANSWERS)),
+            Field::new("flow.age", FieldType::Duration(Unit::Seconds)),
+            Field::new("latency_us", FieldType::Duration(Unit::Microseconds)),
+            Field::new("rtt", FieldType::Duration(Unit::Fraction)),
         ],
     );
 
@@ -165,6 +168,7 @@ mod tests {
         writer.time("timestamp", 1_767_323_045_678_901_234).address("src_ip", "10.1.2.3".parse().unwrap());
         writer.number("http.status", 404).text("http.hostname", "www.example.com").flag("http.chunked", false);
         writer.rows("answers", &answers);
+        writer.number("flow.age", 90).number("latency_us", 200_001).number("rtt", 1_500_000_000);
         writer
     }
 
@@ -206,6 +210,14 @@ mod tests {
             ("timestamp >= 2026-01-02", true),
             ("timestamp < '2026-01-02T03:04:05.7'", true),
             ("timestamp > 1767323046", false),
+            ("flow.age > 1min", true),
+            ("flow.age > 1.5min", false),
+            ("flow.age = 1.5min and flow.age = 90 and flow.age = 90000ms", true),
+            ("flow.age < 300000h", true),
+            ("latency_us > 200ms", true),
+            ("latency_us > 201ms or latency_us = 200", false),
+            ("latency_us in (1s, 200001us)", true),
+            ("rtt = 1.5s and rtt = 1.5 and rtt > 1 and rtt < 1501ms", true),
             ("event_type = http", true),
             ("http.status = 404 and http.url or event_type = http", true),
             ("http.status = 404 and (http.url or event_type = dns)", false),
@@ -223,7 +235,7 @@ mod tests {
 
     #[test]
     fn mistakes_have_a_place() {
-        let rows: [(&str, &str, Range<usize>); 21] = [
+        let rows: [(&str, &str, Range<usize>); 24] = [
             ("", "an expression is missing", 0..0),
             ("http.status >=", "a value is missing", 14..14),
             ("http.status = 5 6", "`and` or `or` is missing", 16..17),
@@ -242,6 +254,9 @@ mod tests {
             ("src_ip < 10.0.0.1", "`src_ip` is an address, and has no order", 9..17),
             ("src_ip ~ '10'", "`src_ip` is an address; only texts match expressions", 9..13),
             ("timestamp > yesterday", "`timestamp` is a time, and `yesterday` is none", 12..21),
+            ("flow.age > 1mile", "`flow.age` is a duration, and `1mile` is none", 11..16),
+            ("flow.age ~ 1", "`flow.age` is a duration; only texts match expressions", 11..12),
+            ("http.status = 5s", "`http.status` is a number, and `5s` is none", 14..16),
             ("http.chunked = 5", "`http.chunked` is yes or no", 15..16),
             ("answers = 5", "`answers` is a list", 10..11),
             ("http.status contains 5", "only texts contain", 21..22),

@@ -187,6 +187,7 @@ fn append_value(out: &mut Vec<u8>, value: FieldValue<'_>, items: Option<&Shape>)
     match value {
         FieldValue::Number(number) => json_text::number(out, number),
         FieldValue::Time(ns) => packet::time::append_json(out, ns),
+        FieldValue::Duration(count, unit) => json_text::duration(out, count, unit),
         FieldValue::Flag(flag) => out.extend_from_slice(if flag { b"true" } else { b"false" }),
         FieldValue::Text(text) => json_text::text(out, text),
         FieldValue::Address(address) => json_text::address(out, address),

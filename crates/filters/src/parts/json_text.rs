@@ -4,6 +4,7 @@
 //! backslash before an `x` becomes `\x5c`, so the value always tells the original bytes. Control characters and characters
 //! that change the writing direction are escaped, so any terminal can show a line.
 
+use filter::Unit;
 use packet::text::append_hex;
 use std::io::Write;
 use std::net::IpAddr;
@@ -69,6 +70,18 @@ pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
+/// Appends a duration: a whole number, or seconds with a fraction to the microsecond, to the nanosecond where it has them.
+pub(crate) fn duration(out: &mut Vec<u8>, count: u64, unit: Unit) {
+    if unit != Unit::Fraction {
+        return number(out, count);
+    }
+    let (seconds, rest) = (count / 1_000_000_000, count % 1_000_000_000);
+    number(out, seconds);
+    let digits = format!(".{rest:09}");
+    let end = if rest.is_multiple_of(1_000) { digits.len() - 3 } else { digits.len() };
+    out.extend_from_slice(&digits.as_bytes()[..end]);
+}
+
 /// Appends an address as a string.
 pub(crate) fn address(out: &mut Vec<u8>, value: IpAddr) {
     out.push(b'"');
@@ -131,6 +144,21 @@ mod tests {
         // A text that looks like an escape.
         check(br"C:\x41\y", r#""C:\\x5cx41\\y""#);
         check(b"\\\xff", r#""\\\\xff""#);
+    }
+
+    #[test]
+    fn durations() {
+        let check = |count: u64, unit: Unit, expected: &str| {
+            let mut out = Vec::new();
+            duration(&mut out, count, unit);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        check(90, Unit::Seconds, "90");
+        check(90, Unit::Microseconds, "90");
+        check(0, Unit::Fraction, "0.000000");
+        check(30_393_704_000, Unit::Fraction, "30.393704");
+        check(1, Unit::Fraction, "0.000000001");
+        check(u64::MAX, Unit::Fraction, "18446744073.709551615");
     }
 
     #[test]

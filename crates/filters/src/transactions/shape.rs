@@ -104,7 +104,7 @@ pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'
     for (_, field) in known {
         if own(field.name) && fields.last().is_some_and(|(name, _)| !own(name)) {
             fields.push((ANSWERED.into(), FieldType::Flag));
-            fields.push((LATENCY.into(), FieldType::Number));
+            fields.push((LATENCY.into(), FieldType::Duration(Unit::Microseconds)));
         }
         fields.push((field.name.into(), field.kind));
     }

@@ -65,7 +65,7 @@ fn shown(outcome: &Outcome) -> Vec<String> {
         let fields = schema.fields.iter().enumerate().filter_map(|(place, field)| {
             let value = match row.get(place)? {
                 FieldValue::Time(ns) => (ns / 1_000_000).to_string(),
-                FieldValue::Number(number) => number.to_string(),
+                FieldValue::Number(number) | FieldValue::Duration(number, _) => number.to_string(),
                 FieldValue::Flag(flag) => flag.to_string(),
                 FieldValue::Text(text) => String::from_utf8_lossy(text).into_owned(),
                 FieldValue::Address(address) => address.to_string(),

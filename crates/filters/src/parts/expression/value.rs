@@ -3,7 +3,7 @@
 use super::Op;
 use crate::parts::networks::Networks;
 use filter::FieldType;
-use filter::record::FieldValue;
+use filter::record::{FieldValue, Unit};
 use memchr::memmem;
 use regex_automata::meta;
 use std::cmp::Ordering;
@@ -16,6 +16,8 @@ pub(super) struct Value {
     text: String,
     number: Option<u64>,
     time: Option<u64>,
+    /// A number with a unit of time, in ns.
+    duration: Option<u64>,
     flag: Option<bool>,
     networks: Option<Networks>,
     pattern: Option<(meta::Regex, Box<meta::Cache>)>,
@@ -27,6 +29,7 @@ impl Value {
         Value {
             number: hexadecimal.or_else(|| number(&text)),
             time: packet::time::parse(&text),
+            duration: filter::param::duration_ns(&text).ok(),
             flag: match text.as_str() {
                 "true" | "yes" => Some(true),
                 "false" | "no" => Some(false),
@@ -66,6 +69,7 @@ impl Value {
             FieldType::Text => return None,
             FieldType::Number => ("a number", self.number.is_some()),
             FieldType::Time | FieldType::EveTime => ("a time", self.time.is_some()),
+            FieldType::Duration(unit) => ("a duration", self.duration_in(*unit).is_some()),
             FieldType::Flag => ("yes or no", self.flag.is_some()),
             FieldType::Address => ("an address", self.networks.is_some()),
             FieldType::Rows(_) => {
@@ -85,6 +89,16 @@ impl Value {
             .then(|| format!("is {what}, and has no order"))
     }
 
+    /// In ns, if it is a duration: one with its own unit, or a number in the unit of the field.
+    fn duration_in(&self, unit: Unit) -> Option<u64> {
+        let plain = || match unit {
+            // Seconds since 1970 are read in the same way.
+            Unit::Fraction => self.time,
+            _ => self.number.map(|count| unit.nanoseconds(count)),
+        };
+        self.duration.or_else(plain)
+    }
+
     /// Whether the field passes the test.
     pub(super) fn is_met(&mut self, field: &FieldValue<'_>, op: Op) -> bool {
         match (field, op) {
@@ -97,6 +111,9 @@ impl Value {
             (FieldValue::Text(text), _) => orders(op, (*text).cmp(self.text.as_bytes())),
             (FieldValue::Number(number), _) => self.number.is_some_and(|value| orders(op, number.cmp(&value))),
             (FieldValue::Time(time), _) => self.time.is_some_and(|value| orders(op, time.cmp(&value))),
+            (FieldValue::Duration(count, unit), _) => {
+                self.duration_in(*unit).is_some_and(|value| orders(op, unit.nanoseconds(*count).cmp(&value)))
+            }
             (FieldValue::Flag(flag), _) => self.flag.is_some_and(|value| orders(op, flag.cmp(&value))),
             (FieldValue::Address(address), Op::Equal | Op::Unequal) => {
                 self.networks.as_ref().is_some_and(|networks| networks.has(*address) == (op == Op::Equal))
