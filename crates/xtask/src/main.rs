@@ -108,8 +108,8 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "package",
-        usage: "[--out DIR] [--try] [deb] [rpm] [tar] [oci]",
-        summary: "make packages for people without Rust, or try them in a fresh root",
+        usage: "[--out DIR] [--try] [--twice] [deb] [rpm] [tar] [oci]",
+        summary: "make packages for people without Rust, make them twice and compare, or try them in a fresh root",
         run: package::run,
     },
     Task {

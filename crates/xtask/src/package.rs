@@ -4,11 +4,15 @@
 //! - [`staged`] — the files of a package in a folder, as they lie below `/`
 //! - [`formats`] — deb, rpm, tar and an OCI image of such folders
 //! - [`trial`] — installs, runs and removes them where no Rust is
-//! - [`notices`] — the licences of the crates that are built in
+//! - [`components`] — the third-party crates that are built in
+//! - [`notices`] — their licences
+//! - [`bill`] — the same crates for scanners: a bill of materials
 //!
 //! Two builds of one commit give the same bytes, wherever they run: paths of the machine are cut from the programs,
-//! and every time is that of the commit.
+//! and every time is that of the commit. `--twice` shows it: a clone elsewhere makes the same packages once more.
 
+mod bill;
+mod components;
 mod formats;
 mod notices;
 mod staged;
@@ -29,7 +33,11 @@ struct Made<'a> {
     work: PathBuf,
     /// Seconds since 1970 of the commit.
     time: String,
+    /// The same, as RFC 3339 has it.
+    date: String,
 }
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug)]
 struct Wanted {
@@ -37,29 +45,51 @@ struct Wanted {
     formats: Vec<&'static Format>,
     /// Try those that are there, and make none.
     tries: bool,
+    /// Make them a second time, elsewhere, and compare.
+    twice: bool,
 }
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
-    let Wanted { out, formats, tries } = parse(arguments)?;
+    let Wanted { out, formats, tries, twice } = parse(arguments)?;
     let out =
         std::path::absolute(out.unwrap_or_else(|| root.join("target/package/out"))).map_err(|e| failed(root, &e))?;
     let time = process::output(&mut process::program(root, "git", &["log", "-1", "--format=%ct"]))?.trim().to_string();
-    let made = Made { root, work: root.join("target/package"), time, out };
+    let stamp = format!("@{time}");
+    let date = process::output(&mut process::program(root, "date", &["-u", "-d", &stamp, "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let made = Made { root, work: root.join("target/package"), time, date: date.trim().to_string(), out };
     if tries {
         return trial::run(&made);
     }
+    make(&made, &formats)?;
+    if twice { again(&made, &formats) } else { Ok(()) }
+}
+
+fn make(made: &Made<'_>, formats: &[&'static Format]) -> Outcome {
     std::fs::create_dir_all(&made.out).map_err(|error| failed(&made.out, &error))?;
     let mut whole: Option<Staged> = None;
     let mut alone: Option<Staged> = None;
-    for format in &formats {
+    for format in formats {
         let staged = if format.is_static { &mut alone } else { &mut whole };
         let staged = match staged {
             Some(staged) => staged,
-            None => staged.insert(stage(&made, format.is_static)?),
+            None => staged.insert(stage(made, format.is_static)?),
         };
-        println!("{}", (format.make)(&made, staged)?.display());
+        println!("{}", (format.make)(made, staged)?.display());
     }
     sums(&made.out)
+}
+
+/// Makes the packages of the commit in a clone, and compares their digests.
+fn again(made: &Made<'_>, formats: &[&'static Format]) -> Outcome {
+    let (clone, out) = (made.work.join("again"), made.work.join("again-out"));
+    for folder in [&clone, &out] {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    process::run(process::program(made.root, "git", &["clone", "--quiet", "."]).arg(&clone))?;
+    let mut second = process::cargo(&clone, &["xtask", "package", "--out"]);
+    process::run(second.arg(&out).args(formats.iter().map(|format| format.name)))?;
+    let mut compare = process::program(&out, "sha256sum", &["--check", "--ignore-missing"]);
+    process::run(compare.arg(made.out.join("SHA256SUMS")))
 }
 
 /// Builds the files of a package, and lays them out.
@@ -87,7 +117,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
-    let mut wanted = Wanted { out: None, formats: Vec::new(), tries: false };
+    let mut wanted = Wanted { out: None, formats: Vec::new(), tries: false, twice: false };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         if argument == "--out" {
@@ -95,11 +125,13 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
             wanted.out = Some(folder.ok_or_else(|| Failure::Usage("`--out` needs a folder".into()))?.into());
         } else if argument == "--try" {
             wanted.tries = true;
+        } else if argument == "--twice" {
+            wanted.twice = true;
         } else if let Some(format) = FORMATS.iter().find(|format| format.name == argument) {
             wanted.formats.push(format);
         } else {
             let names: Vec<_> = FORMATS.iter().map(|format| format!("`{}`", format.name)).collect();
-            let takes = format!("`package` takes `--out DIR`, `--try`, {}", names.join(", "));
+            let takes = format!("`package` takes `--out DIR`, `--try`, `--twice`, {}", names.join(", "));
             return Err(Failure::Usage(format!("{takes}; not `{argument}`")));
         }
     }

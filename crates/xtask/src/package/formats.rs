@@ -1,7 +1,7 @@
 //! deb, rpm, tar and an OCI image of a folder.
 
 use super::staged::Staged;
-use super::{Made, failed};
+use super::{Made, VERSION, failed};
 use crate::{Failure, process};
 use std::path::PathBuf;
 
@@ -21,8 +21,6 @@ pub(super) static FORMATS: [Format; 4] = [
     Format { name: "tar", is_static: true, make: tar },
     Format { name: "oci", is_static: true, make: image },
 ];
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What nfpm reads. `{...}` is filled in.
 const NFPM: &str = r#"name: streamline
@@ -53,14 +51,9 @@ overrides:
 "#;
 
 fn nfpm(made: &Made<'_>, staged: &Staged, format: &str) -> Result<PathBuf, Failure> {
-    let date = process::output(&mut process::program(
-        made.root,
-        "date",
-        &["-u", "-d", &format!("@{}", made.time), "+%Y-%m-%dT%H:%M:%SZ"],
-    ))?;
     let config = NFPM
         .replace("{version}", VERSION)
-        .replace("{time}", date.trim())
+        .replace("{time}", &made.date)
         .replace("{folder}", &staged.folder.display().to_string())
         .replace("{scripts}", &made.root.join("crates/xtask/src/package").display().to_string());
     let file = made.work.join("nfpm.yaml");

@@ -1,6 +1,6 @@
 //! The files of a package in a folder, as they lie below `/`.
 
-use super::{Made, failed, notices};
+use super::{Made, VERSION, bill, components, failed, notices};
 use crate::install::files::{self, Built, Content, File};
 use crate::{Failure, process};
 use std::fs::{self, Permissions};
@@ -25,9 +25,11 @@ impl Staged {
     pub(super) fn lay_out(made: &Made<'_>, built: &Built, folder: &Path) -> Result<Staged, Failure> {
         let all = files::all(made.root, Path::new(PREFIX), built)?;
         let documents = DOCUMENTS.map(|name| File::copy(made.root.join(name), document(name)));
-        let notices = File::made(notices::text(made.root)?, document("NOTICES"));
+        let components = components::of(made.root)?;
+        let notices = File::made(notices::text(&components), document("NOTICES"));
+        let bill = File::made(bill::text(VERSION, &made.date, &components), document("streamline.cdx.json"));
         let _ = fs::remove_dir_all(folder);
-        for file in all.into_iter().chain(documents).chain([notices]) {
+        for file in all.into_iter().chain(documents).chain([notices, bill]) {
             put(&folder.join(PREFIX.trim_start_matches('/')).join(place(&file.to)), &file)?;
         }
         // The packages' own times.

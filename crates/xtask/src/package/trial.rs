@@ -17,6 +17,10 @@ dpkg --install /trial/package.deb
 getent passwd streamline
 test -f /usr/lib/systemd/system/streamline.socket
 test -s /usr/share/doc/streamline/NOTICES
+test -s /usr/share/doc/streamline/streamline.cdx.json
+test -s /usr/share/man/man1/streamline.1
+test -s /usr/share/bash-completion/completions/streamline
+test -s /usr/lib/streamline/libstreamline_pcap.so
 streamline --version
 streamline run "$REQUEST"
 test "$(wc --lines </trial/out/index.jsonl)" = 18
