@@ -1,6 +1,7 @@
 //! Pieces that several filters share. They are not filters themselves.
 
 pub(crate) mod addresses;
+pub(crate) mod cell;
 pub(crate) mod class_table;
 pub(crate) mod client;
 pub mod edit;
