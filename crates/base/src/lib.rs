@@ -1,4 +1,4 @@
-//! Basics for every room: ids, limits, the door to atomics, text fit for a terminal, the nearest word, and what the
+//! Basics for every room: ids, limits, the door to atomics, text fit for a terminal, aligned columns, the nearest word, and what the
 //! faces for C share.
 //!
 //! Nothing here depends on another room, or knows packets, filters or files. A thing belongs here only when at least
@@ -8,6 +8,7 @@
 
 pub mod atomic;
 pub mod c_face;
+pub mod columns;
 pub mod fault;
 pub mod id;
 pub mod limits;

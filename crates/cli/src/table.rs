@@ -1,15 +1,12 @@
-//! Tables for people: one head, rows of cells, each column as wide as its widest cell. The last column holds free text; on a
-//! terminal it is cut, so that a row takes one line.
+//! Tables for people: one head, and rows of cells. On a terminal, a row takes one line.
 
 use crate::terminal;
+use base::columns::{Align, Columns};
 
 pub(crate) struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
-
-/// The least columns of the last column, however wide the other columns are.
-const LAST_COLUMN: usize = 16;
 
 impl Table {
     /// A table with these heads. A head that begins with `>` marks a column of numbers, aligned to the right.
@@ -40,31 +37,20 @@ impl Table {
         if self.rows.is_empty() {
             return String::new();
         }
+        let align = self.heads.iter().map(|head| if head.starts_with('>') { Align::Right } else { Align::Left });
         let heads: Vec<String> = self.heads.iter().map(|head| head.trim_start_matches('>').to_string()).collect();
-        let width = |column: usize| {
-            let cells = self.rows.iter().chain([&heads]).map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let mut widths: Vec<usize> = (0..heads.len()).map(width).collect();
-        if let (Some((last, before)), Some(columns)) = (widths.split_last_mut(), columns) {
-            let taken: usize = before.iter().map(|width| width + GAP.len()).sum();
-            *last = (*last).min(columns.saturating_sub(taken).max(LAST_COLUMN));
+        let mut shown = Columns::new(align.collect());
+        shown.head(&heads);
+        self.rows.iter().for_each(|cells| shown.widen(cells));
+        shown.fit(columns);
+        let mut text = Vec::new();
+        for cells in [&heads].into_iter().chain(&self.rows) {
+            shown.line(&mut text, cells);
+            text.push(b'\n');
         }
-        let mut text = String::new();
-        for row in [&heads].into_iter().chain(&self.rows) {
-            let cells = row.iter().zip(&widths).zip(&self.heads).map(|((cell, width), head)| {
-                let (cell, width) = (terminal::cut(cell, *width), *width);
-                if head.starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:width$}") }
-            });
-            text.push_str(cells.collect::<Vec<_>>().join(GAP).trim_end());
-            text.push('\n');
-        }
-        text
+        String::from_utf8(text).expect("cells are texts")
     }
 }
-
-/// Separates two columns.
-const GAP: &str = "  ";
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +68,7 @@ a              5  short
 long name  12345  a text that is long…
 ";
         assert_eq!(table.within(Some(38)), cut);
-        assert_eq!(table.within(Some(3)).lines().last().unwrap(), "long name  12345  a text that is …");
+        assert_eq!(table.within(Some(3)).lines().last().unwrap(), "long…ame  12345  a text that is …");
         assert!(table.within(None).ends_with("than there is room\n"));
     }
 }
