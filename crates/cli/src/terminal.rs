@@ -6,9 +6,7 @@
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
-
-/// Columns of a terminal that does not say how many it has.
-const COLUMNS: usize = 80;
+use streamline::session::columns_of;
 
 /// Columns of the line that is on standard error now; 0 if there is none.
 static SHOWN: Mutex<usize> = Mutex::new(0);
@@ -22,11 +20,6 @@ pub(crate) fn has_escapes() -> bool {
 pub(crate) fn stdout_columns() -> Option<usize> {
     let stdout = std::io::stdout();
     stdout.is_terminal().then(|| columns_of(&stdout))
-}
-
-fn columns_of(terminal: impl std::os::fd::AsFd) -> usize {
-    let said = rustix::termios::tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
-    if said == 0 { COLUMNS } else { said }
 }
 
 /// At most `most` characters of a text. If some are left out, the last one is an ellipsis.

@@ -11,6 +11,7 @@ use crate::registry::Registry;
 use crate::resolve::{diagnostic, is_halves, splice};
 use crate::returns;
 use engine::{NodeId, Select};
+use filter::param::Value;
 use filter::{ClassUse, Gives, Kind, Params, Schema, Type, Types};
 use request::{Diagnostic, Span};
 use std::collections::HashMap;
@@ -230,8 +231,10 @@ fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
 }
 
 /// Adds a sink to each path without one: the registry's sink for ends, else the sink by which frames go back to their
-/// source, else `json` for records and `inspect` for other blocks.
+/// source, else `json` for records and `inspect` for other blocks. Records that a person reads become columns: those of all
+/// paths together, so that their lines do not mix.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
+    let mut columns = None;
     for id in graph.ids().collect::<Vec<_>>() {
         let vertex = graph.node(id);
         let passes_rejects = vertex.kind().is_some_and(|kind| kind.passes_rejects);
@@ -240,28 +243,47 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
         let is_end = if passes_rejects { !has(false) } else { graph.arrows_from(id).next().is_none() };
         let wants_end = [is_end && !vertex.output().is_none(), passes_rejects && !has(true)];
         for rejected in [false, true].into_iter().filter(|rejected| wants_end[usize::from(*rejected)]) {
-            add_ending(graph, registry, id, rejected)?;
+            add_ending(graph, registry, id, rejected, &mut columns)?;
         }
     }
     Ok(())
 }
 
-fn add_ending(graph: &mut Graph, registry: &Registry, id: NodeId, rejected: bool) -> Result<(), Diagnostic> {
+/// `columns` is the sink that shows records as columns, once there is one.
+fn add_ending(
+    graph: &mut Graph,
+    registry: &Registry,
+    id: NodeId,
+    rejected: bool,
+    columns: &mut Option<NodeId>,
+) -> Result<(), Diagnostic> {
     let arrow = Arrow { rejected, ..Arrow::plain(id, id, graph.node(id).span) };
     let (comes, span) = (graph.node(id).along(&arrow), arrow.span);
     let back = returns::sink(graph, registry, id).filter(|(kind, _)| kind.takes.has_all(comes));
+    let is_shown = comes == Types::of(&[Type::Record]) && registry.is_for_people();
     let (name, why) = match (registry.end(), &back) {
         (Some(end), _) if !rejected => (end.name, "the program takes what comes out here"),
         (_, Some((kind, _))) => (kind.name, "what passes goes out by the other device"),
+        _ if is_shown => ("inspect", "the request ends in records on a terminal"),
         _ if comes == Types::of(&[Type::Record]) => ("json", "the request ends in records without a sink"),
         _ => ("inspect", "the request ends without a sink"),
     };
     let Some(kind) = registry.find(name) else { return Ok(()) };
     let mut params = back.filter(|(kind, _)| kind.name == name).map_or_else(Params::new, |(_, params)| params);
+    let is_columns = is_shown && name == "inspect";
+    if is_columns {
+        params.set("format", Value::Text("table".into()));
+    }
     params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
     let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
     let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
-    let to = graph.add(vertex)?;
+    let to = match *columns {
+        Some(known) if is_columns => known,
+        _ => graph.add(vertex)?,
+    };
+    if is_columns {
+        *columns = Some(to);
+    }
     graph.arrows.push(Arrow { to, ..arrow });
     Ok(())
 }

@@ -8,12 +8,13 @@ use request::nearest;
 pub struct Registry {
     kinds: &'static [&'static [&'static Kind]],
     end: Option<&'static Kind>,
+    is_for_people: bool,
 }
 
 impl Registry {
     /// A registry of the kinds in these lists.
     pub const fn new(kinds: &'static [&'static [&'static Kind]]) -> Registry {
-        Registry { kinds, end: None }
+        Registry { kinds, end: None, is_for_people: false }
     }
 
     /// Adds this kind as the sink of each path without one, instead of `json` or `inspect`.
@@ -21,6 +22,18 @@ impl Registry {
     pub const fn ending_in(mut self, kind: &'static Kind) -> Registry {
         self.end = Some(kind);
         self
+    }
+
+    /// Whether a person reads what requests write: then records without a sink become columns, and not JSON.
+    #[must_use]
+    pub const fn for_people(mut self, is_for_people: bool) -> Registry {
+        self.is_for_people = is_for_people;
+        self
+    }
+
+    /// As [`for_people`](Registry::for_people) says.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.is_for_people
     }
 
     /// The kind set by [`ending_in`](Registry::ending_in).

@@ -68,8 +68,12 @@ impl Env {
 pub struct Output {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     eager: bool,
+    columns: Option<Columns>,
     sinks: Arc<AtomicUsize>,
 }
+
+/// Gives the columns that a terminal has now.
+type Columns = Arc<dyn Fn() -> usize + Send + Sync>;
 
 /// A sink's handle to an [`Output`]. While it lives, the output counts as open.
 pub struct OutputSink(Output);
@@ -77,7 +81,13 @@ pub struct OutputSink(Output);
 impl Output {
     /// Writes to `writer`. `eager`: write each batch at once, because a person is looking.
     pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
-        Output { writer: Arc::new(Mutex::new(writer)), eager, sinks: Arc::default() }
+        Output { writer: Arc::new(Mutex::new(writer)), eager, columns: None, sinks: Arc::default() }
+    }
+
+    /// Writes to a terminal, whose columns the function gives; they may change.
+    #[must_use]
+    pub fn terminal(writer: Box<dyn Write + Send>, columns: impl Fn() -> usize + Send + Sync + 'static) -> Output {
+        Output { columns: Some(Arc::new(columns)), ..Output::new(writer, true) }
     }
 
     /// A handle for a sink that is going to write.
@@ -94,12 +104,18 @@ impl Output {
 
     /// An output for the first `count` lines. After the last line it reports the reader as gone, and discards the rest.
     pub fn for_lines(&self, count: u64) -> Output {
-        Output::new(Box::new(FirstLines { writer: Arc::clone(&self.writer), left: count }), self.eager)
+        let lines = FirstLines { writer: Arc::clone(&self.writer), left: count };
+        Output { columns: self.columns.clone(), ..Output::new(Box::new(lines), self.eager) }
     }
 
     /// Whether each batch should be written at once.
     pub fn eager(&self) -> bool {
         self.eager
+    }
+
+    /// The columns of the terminal now. `None`: it is no terminal, and lines may have any length.
+    pub fn columns(&self) -> Option<usize> {
+        self.columns.as_ref().map(|columns| columns())
     }
 
     /// Writes whole lines, with a system call. Gives whether the output still has a reader.

@@ -111,6 +111,11 @@ pub struct Schema {
     pub fields: &'static [Field],
     /// What lists of its rows are.
     pub form: Form,
+    /// The fields that people read, besides the time and the addresses; behind the name of a list, a field of its rows.
+    /// Empty: all of them.
+    pub summary: &'static [&'static str],
+    /// People read times since the first row, and not the time of day.
+    pub from_first: bool,
     id: u32,
 }
 
@@ -124,7 +129,25 @@ impl Schema {
             id = fnv(fnv(id, b"|"), fields[index].name.as_bytes());
             index += 1;
         }
-        Schema { name, fields, form: Form::List, id }
+        Schema { name, fields, form: Form::List, summary: &[], from_first: false, id }
+    }
+
+    /// Says which fields people read.
+    ///
+    /// # Panics
+    /// When the schema has no field of such a name. That of a `static` is not compiled then.
+    pub const fn summary(self, summary: &'static [&'static str]) -> Schema {
+        let mut index = 0;
+        while index < summary.len() {
+            assert!(has(self.fields, summary[index].as_bytes()), "the schema has the fields of its summary");
+            index += 1;
+        }
+        Schema { summary, ..self }
+    }
+
+    /// People read times since the first row.
+    pub const fn from_first(self) -> Schema {
+        Schema { from_first: true, ..self }
     }
 
     /// A schema whose rows stand alone inside another row: `a.b` there is b in the row of the field `a`.
@@ -154,9 +177,9 @@ const MADE_MAX: usize = 4096;
 static MADE: Mutex<Vec<&'static Schema>> = Mutex::new(Vec::new());
 
 /// The schema of this name and these fields, for filters whose parameters name their records' fields. It stays for
-/// ever, and the same fields give the same schema: a process keeps one for each shape ever asked for. `None`: there are
-/// 4,096 others, or more fields than a schema has.
-pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'static Schema> {
+/// ever, and the same fields give the same schema: a process keeps one for each shape ever asked for. `summary` are the
+/// fields that people read, empty: all. `None`: there are 4,096 others, or more fields than a schema has.
+pub fn made(name: &'static str, fields: &[(String, FieldType)], summary: &[&'static str]) -> Option<&'static Schema> {
     if fields.len() > FIELDS_MAX {
         return None;
     }
@@ -164,7 +187,8 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
     let is_it = |schema: &&&'static Schema| {
         let is_field =
             |(field, (name, kind)): (&Field, &(String, FieldType))| field.name == name && field.kind.is(kind);
-        schema.name == name && schema.fields.len() == fields.len() && schema.fields.iter().zip(fields).all(is_field)
+        let is_alike = schema.name == name && schema.summary == summary && schema.fields.len() == fields.len();
+        is_alike && schema.fields.iter().zip(fields).all(is_field)
     };
     if let Some(known) = all.iter().find(is_it) {
         return Some(known);
@@ -174,7 +198,8 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
     }
     let field = |(name, kind): &(String, FieldType)| Field::new(String::leak(name.clone()), *kind);
     let fields: Vec<Field> = fields.iter().map(field).collect();
-    let schema = Box::leak(Box::new(Schema::new(name, Vec::leak(fields))));
+    let summary = Vec::leak(summary.to_vec());
+    let schema = Box::leak(Box::new(Schema::new(name, Vec::leak(fields)).summary(summary)));
     all.push(schema);
     Some(schema)
 }
@@ -182,6 +207,32 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
 /// The schema with this id that [`made`] gave.
 pub fn made_with_id(id: u32) -> Option<&'static Schema> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|schema| schema.id == id).copied()
+}
+
+/// Whether one of the fields, or one of the rows in a list, has this name.
+const fn has(fields: &[Field], name: &[u8]) -> bool {
+    let mut index = 0;
+    while index < fields.len() {
+        let field = fields[index].name.as_bytes();
+        if name.len() >= field.len() && is_same(name.split_at(field.len()).0, field) {
+            let rest = name.split_at(field.len()).1;
+            match fields[index].kind {
+                _ if rest.is_empty() => return true,
+                FieldType::Rows(items) if rest[0] == b'.' && has(items.fields, rest.split_at(1).1) => return true,
+                _ => {}
+            }
+        }
+        index += 1;
+    }
+    false
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
 }
 
 /// FNV-1a, 32 bits.
@@ -274,7 +325,7 @@ impl RowWriter {
             return;
         }
         // Without room for another schema, rows have all fields.
-        let Some(written) = made(self.schema.name, &left) else { return };
+        let Some(written) = made(self.schema.name, &left, &[]) else { return };
         self.written = written;
         let mut next = 0;
         for (place, field) in self.places.iter_mut().zip(self.schema.fields) {

@@ -120,7 +120,7 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
             return Err(ParamError::of_request(format!("`{name}` is named twice")));
         }
     }
-    made("by", &fields).ok_or_else(|| ParamError::of_request("records of a group would have more than 128 fields"))
+    made("by", &fields, &[]).ok_or_else(|| ParamError::of_request("records of a group would have more than 128 fields"))
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -330,7 +330,8 @@ mod tests {
     /// Two requests in one process may group by the same name with values of two types.
     #[test]
     fn records_are_those_that_the_check_found() {
-        let groups = |kind| made("by", &[("who".to_string(), kind), ("count".to_string(), FieldType::Number)]).unwrap();
+        let groups =
+            |kind| made("by", &[("who".to_string(), kind), ("count".to_string(), FieldType::Number)], &[]).unwrap();
         static AS_CHECKED: Kind = Kind::new("by", "", |params, env| {
             let id = params.number("groups").and_then(|id| u32::try_from(id).ok());
             let mut params = params.clone();

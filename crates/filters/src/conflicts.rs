@@ -31,7 +31,8 @@ static SCHEMA: Schema = Schema::new(
         Field::new("conflict.other", FieldType::Text),
         Field::new("conflict.other_time", FieldType::Time),
     ],
-);
+)
+.summary(&["anomaly.event", "conflict.offset", "conflict.len", "conflict.taken", "conflict.other"]);
 
 /// What `conflicts` is.
 pub static KIND: Kind = Kind::new("conflicts", "gives a record of each place of a TCP stream that has two versions", make)

@@ -36,7 +36,8 @@ pub static SCHEMA: Schema = Schema::new(
         Field::new("dhcp.renewal_time", FieldType::Duration(Unit::Seconds)),
         Field::new("dhcp.rebinding_time", FieldType::Duration(Unit::Seconds)),
     ],
-);
+)
+.summary(&["dhcp.dhcp_type", "dhcp.client_mac", "dhcp.assigned_ip", "dhcp.hostname"]);
 
 /// The item of a list of addresses.
 pub static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);

@@ -15,7 +15,8 @@ use protocols::ftp::{Announced, Conversation, Transfer, Transfers};
 static SCHEMA: Schema = Schema::new(
     "ftp_data",
     &eve_fields![Field::new("ftp_data.command", FieldType::Text), Field::new("ftp_data.filename", FieldType::Text)],
-);
+)
+.summary(&["ftp_data.command", "ftp_data.filename"]);
 
 /// What `ftp_data` is.
 pub static KIND: Kind = Kind::new("ftp_data", "takes files out of the data connections of FTP", make)

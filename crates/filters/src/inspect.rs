@@ -3,6 +3,7 @@
 //! `parts/frame_line.rs` describes frames, `inspect/row.rs` rows. Not a dissector: it shows bytes behind the transport
 //! header. Scripts should read `json`.
 
+mod columns;
 mod row;
 
 use crate::parts::ending;
@@ -10,6 +11,7 @@ use crate::parts::frame_line::{self, say};
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
 use crate::parts::room::Room;
+use columns::Summaries;
 use filter::prelude::*;
 use packet::LinkType;
 
@@ -22,6 +24,10 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
          its direction (c>s is from client to server) in front, and says where bytes are missing; a record is shown as \
          its fields. At most `bytes` bytes of payload are shown, as text; hex=yes shows that many bytes of the whole block \
          below the line instead. Nothing from the traffic is printed that is not printable ASCII: the rest is escaped.\n\n\
+         `format=table` shows records as aligned columns with a head: the time (since the first record for `packets`, \
+         else of the day, UTC), source and destination, and the fields that people read most; all fields, if there is no such \
+         choice. Columns become wider when cells need it. Records of several kinds share columns, and the last one has the rest. On \
+         a terminal the last column is cut at its width. A request that ends in records on a terminal ends so.\n\n\
          A `file` that exists is refused unless overwrite=yes.\n\n\
          The form of the lines may change from version to version; for scripts there is `json`.",
     )
@@ -38,6 +44,7 @@ const UDP_LINES: &str = r#"2022-02-08T18:47:25.872520000Z 10.16.1.11:38550 > 8.8
 const PARAMS: &[Param] = &[
     Param::new("bytes", ParamType::Size, "how many bytes to show of each block").default("60"),
     Param::new("hex", ParamType::Flag, "show bytes in lines of hexadecimal digits and text").default("no"),
+    Param::new("format", ParamType::Choice(&["line", "table"]), "how a record is shown").default("line"),
     Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
     Lines::OVERWRITE,
     Room::MAX_BYTES,
@@ -59,11 +66,22 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             }
         }
     };
+    let columns = match (params.text("format"), of) {
+        (Some("table"), Type::Record) => Some(Summaries::new(params, env)),
+        (Some("table"), _) => {
+            return Err(ParamError::new(
+                "format",
+                format!("`format=table` is for records, and {} come here", env.input),
+            ));
+        }
+        _ => None,
+    };
     let shown = params.number("bytes").unwrap_or(0).min(u64::from(u32::MAX)) as usize;
     Ok(Instance::filter(Inspect {
         lines: Lines::new(params, env)?,
         env: env.clone(),
         of,
+        columns,
         shown,
         hex: params.flag("hex"),
     }))
@@ -73,6 +91,8 @@ struct Inspect {
     lines: Lines,
     env: Env,
     of: Type,
+    /// Records become columns.
+    columns: Option<Summaries>,
     /// Bytes to show of each block.
     shown: usize,
     hex: bool,
@@ -146,6 +166,19 @@ fn how_long(out: &mut Vec<u8>, block: &Descriptor) {
 
 impl Filter for Inspect {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if let Some(columns) = &mut self.columns {
+            for (_, block) in batch.iter() {
+                let Some(made) = columns.line(&mut self.lines, cx.rings.bytes(block)) else {
+                    cx.drop(1, "not a record");
+                    continue;
+                };
+                if made? == Status::Finished {
+                    return Ok(Status::Finished);
+                }
+            }
+            columns.batch_done(&mut self.lines)?;
+            return self.lines.batch_done(cx);
+        }
         for (_, block) in batch.iter() {
             self.line(block, cx);
             if self.lines.line_done()? == Status::Finished {
@@ -156,10 +189,16 @@ impl Filter for Inspect {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        if let Some(columns) = &mut self.columns {
+            columns.pause(&mut self.lines)?;
+        }
         self.lines.flush(cx)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        if let Some(columns) = &mut self.columns {
+            columns.settle(&mut self.lines)?;
+        }
         self.lines.flush(cx)
     }
 }
@@ -223,6 +262,93 @@ mod tests {
         check(Chain::frames(1, &frames).then(&count::KIND, &[]), &[], &["count blocks=1 bytes=60 wire_bytes=60"]);
         let strange = Chain::pieces(Type::Record, None, vec![block(0, Flags::NONE, b"abc", 0)]);
         check(strange, &[], &["a record of no known schema, 3 bytes"]);
+    }
+
+    /// Two kinds of records: of exchanges, with a summary, and a measure, with none.
+    static SEEN: Schema = Schema::new(
+        "web",
+        &[
+            Field::new("timestamp", FieldType::Time),
+            Field::new("flow_id", FieldType::Number),
+            Field::new("src_ip", FieldType::Address),
+            Field::new("src_port", FieldType::Number),
+            Field::new("proto", FieldType::Text),
+            Field::new("web.bytes_toserver", FieldType::Number),
+            Field::new("web.bytes_toclient", FieldType::Number),
+            Field::new("web.url", FieldType::Text),
+        ],
+    )
+    .summary(&["proto", "web.bytes_toserver", "web.bytes_toclient", "web.url"]);
+    static MEASURE: Schema =
+        Schema::new("measure", &[Field::new("proto", FieldType::Text), Field::new("count", FieldType::Number)]);
+
+    fn seen(time: u64, source: &str, bytes: u64, url: &str) -> Piece {
+        let mut row = RowWriter::new(&SEEN);
+        row.time("timestamp", time).number("flow_id", 7).address("src_ip", source.parse().unwrap());
+        row.number("src_port", 40_000).text("proto", "TCP").number("web.bytes_toserver", bytes).text("web.url", url);
+        block(0, Flags::NONE, row.row(), 0)
+    }
+
+    fn measure(count: u64) -> Piece {
+        block(0, Flags::NONE, RowWriter::new(&MEASURE).text("proto", "UDP").number("count", count).row(), 0)
+    }
+
+    const HOUR: u64 = 3_600_000_000_000;
+
+    #[test]
+    fn records_on_a_terminal_are_columns_of_the_fields_that_people_read() {
+        let rows = || {
+            vec![
+                seen(HOUR, "10.0.0.1", 5, "TCP /a"),
+                seen(HOUR + 1_500_000, "2001:db8:1:2:3:4:5:6", 1_000_000, "/a/long/text\x1b\n"),
+                seen(25 * HOUR, "10.0.0.1", 5, ""),
+            ]
+        };
+        let chain = || Chain::pieces(Type::Record, None, rows()).schema(&SEEN);
+        let table = [("format", "table")];
+        check(
+            chain(),
+            &table,
+            &[
+                "1970-01-01               src_ip:port                   proto  bytes_toserver  bytes_toclient  url",
+                "01:00:00.000             10.0.0.1:40000                TCP                 5                  /a",
+                "01:00:00.001             [2001:db8:1:2:3:4:5:6]:40000  TCP           1000000                  /a/long/text\\x1b\\n",
+                "1970-01-02 01:00:00.000  10.0.0.1:40000                TCP                 5",
+            ],
+        );
+        check(
+            chain().terminal(70),
+            &table,
+            &[
+                "1970-01-01               src_ip:port   proto  byt…ver  byt…nt  url",
+                "01:00:00.000             10.0.0…40000  TCP          5          /a",
+                "01:00:00.001             [2001:…40000  TCP    1000000          /a/lon…",
+                "1970-01-02 01:00:00.000  10.0.0…40000  TCP          5",
+            ],
+        );
+    }
+
+    #[test]
+    fn records_without_a_summary_show_all_fields() {
+        let chain = Chain::pieces(Type::Record, None, vec![measure(5), measure(1000)]).schema(&MEASURE);
+        check(chain, &[("format", "table")], &["proto  count", "UDP        5", "UDP     1000"]);
+    }
+
+    #[test]
+    fn records_of_several_schemas_share_columns() {
+        let rows = vec![seen(HOUR, "10.0.0.1", 5, "/a b"), measure(5), seen(HOUR, "10.0.0.2", 5, "/")];
+        let chain = Chain::pieces(Type::Record, None, rows).schema(&SEEN).schema(&MEASURE);
+        check(
+            chain,
+            &[("format", "table")],
+            &[
+                "1970-01-01    src_ip:port      proto  bytes_toserver  bytes_toclient  url",
+                "01:00:00.000  10.0.0.1:40000   TCP                 5                  /a b",
+                "1970-01-01    src_ip:port      dest_ip:port     type     fields",
+                "                                                measure  proto=UDP count=5",
+                "01:00:00.000  10.0.0.2:40000                    web      proto=TCP bytes_toserver=5 url=/",
+            ],
+        );
     }
 
     proptest! {

@@ -17,7 +17,8 @@ static SCHEMA: Schema = Schema::new(
         Field::new("ntp.reference_id", FieldType::Number),
         Field::new("ntp.reference", FieldType::Text),
     ],
-);
+)
+.summary(&["ntp.version", "ntp.mode", "ntp.stratum", "ntp.reference"]);
 
 /// What `ntp` is.
 pub static KIND: Kind = Kind::new("ntp", "reads NTP messages and gives a record of each", make)

@@ -37,7 +37,9 @@ static SCHEMA: Schema = Schema::new(
         Field::new("tunnel", FieldType::Rows(&TUNNEL)),
         Field::new("info", FieldType::Text),
     ],
-);
+)
+.summary(&["proto", "frame.len", "info"])
+.from_first();
 
 /// What `packets` is.
 pub static KIND: Kind = Kind::new("packets", "gives a record of each frame: times, addresses, ports, flags, lengths", make)

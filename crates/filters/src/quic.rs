@@ -14,7 +14,12 @@ use protocols::quic;
 use protocols::quic::conversation::{CONNECTIONS, Conversation, Fact};
 use std::collections::VecDeque;
 
-static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("quic");
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("quic").summary(&[
+    "quic.version",
+    "quic.sni",
+    "quic.client_alpns",
+    "quic.ja4",
+]);
 
 /// What `quic` is.
 pub static KIND: Kind = Kind::new("quic", "reads the hellos of QUIC clients and gives a record of each", make)

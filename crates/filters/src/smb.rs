@@ -19,7 +19,8 @@ static SCHEMA: Schema = const {
     let fields = FactFields::record(Fact::ALL).and(&[Field::new("smb.access", FieldType::Text)]);
     &fields.facts(dcerpc::Fact::ALL)
 }
-.schema("smb");
+.schema("smb")
+.summary(&["smb.command", "smb.status", "smb.share", "smb.filename"]);
 
 /// What `smb` is.
 pub static KIND: Kind = Kind::new("smb", "reads SMB: a record of each command, and the files", make)

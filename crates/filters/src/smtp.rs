@@ -23,7 +23,11 @@ use protocols::smtp::{Conversation, Fact};
 const FILE: [Field; 2] =
     [Field::new("smtp.filename", FieldType::Text), Field::new("smtp.content_type", FieldType::Text)];
 
-static SCHEMA: Schema = const { &FactFields::record(Fact::ALL).and(&FILE) }.schema("smtp");
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL).and(&FILE) }.schema("smtp").summary(&[
+    "smtp.mail_from",
+    "smtp.rcpt_to",
+    "email.subject",
+]);
 
 /// What `smtp` is.
 pub static KIND: Kind = Kind::new("smtp", "takes mails out of SMTP", make)

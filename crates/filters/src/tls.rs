@@ -13,7 +13,13 @@ use protocols::proxy::{Proxy, Read};
 use protocols::tls::facts::Fact;
 use protocols::tls::opening::Opening;
 
-static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("tls");
+static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("tls").summary(&[
+    "tls.type",
+    "tls.version",
+    "tls.sni",
+    "tls.cipher",
+    "tls.subject",
+]);
 
 /// What `tls` is.
 pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and gives a record of each", make)

@@ -15,7 +15,8 @@ use protocols::http::shared::Shared;
 use protocols::websocket::{Conversation, Fact};
 use std::collections::BTreeMap;
 
-static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("websocket");
+static SCHEMA: Schema =
+    const { &FactFields::record(Fact::ALL) }.schema("websocket").summary(&["websocket.opcode", "websocket.coding"]);
 
 /// What `websocket` is.
 pub static KIND: Kind = Kind::new("websocket", "takes messages of WebSockets out of byte streams", make)

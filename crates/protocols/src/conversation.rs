@@ -345,6 +345,8 @@ pub struct Protocol {
     pub over: Over,
     /// Its facts.
     pub facts: &'static [About],
+    /// The fields of its records that people read, besides the time and the addresses. Empty: all.
+    pub summary: &'static [&'static str],
     /// A record's source is the sender of its first message, and not the client.
     pub is_of_sender: bool,
     /// Both sides of an exchange are one transaction to rules, which ask both for each of their options.
@@ -365,7 +367,8 @@ impl Protocol {
     /// description yet.
     pub const fn of(app: App, over: Over, facts: &'static [About]) -> Protocol {
         let (is_of_sender, is_one, probe) = (false, false, None);
-        Protocol { app, over, facts, is_of_sender, is_one, probe, does: "", help: "", example: ("", "") }
+        let summary = &[];
+        Protocol { app, over, facts, summary, is_of_sender, is_one, probe, does: "", help: "", example: ("", "") }
     }
 }
 

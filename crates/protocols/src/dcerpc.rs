@@ -89,6 +89,7 @@ impl Talk for Conversation {
             protocol::UDP => Fit::of(Datagram::parse(first.bytes).is_some()),
             _ => probe(first.bytes),
         }),
+        summary: &["dcerpc.request", "dcerpc.response", "dcerpc.call_id", "dcerpc.req.opnum"],
         does: "reads calls of DCE/RPC and gives a record of each with its result",
         help: "Finds DCE/RPC over TCP and in datagrams by its messages, on any port; calls in pipes of SMB are records of `smb`. \
                A record has a call with its result, or a bind with its answer: `dcerpc.request` and `dcerpc.response` (the types of \

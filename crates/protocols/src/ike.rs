@@ -70,6 +70,7 @@ impl Talk for Conversation {
             let is_ike = (first.has_port(500) || first.has_port(4500)) && Message::parse(first.bytes).is_some();
             Fit::of(is_ike)
         }),
+        summary: &["ike.version_major", "ike.exchange_type", "ike.init_spi", "ike.resp_spi"],
         does: "reads IKE messages (IPsec) and gives a record of each",
         help: "Gives a record of each message from or to port 500 or 4500: `ike.version_major`, `ike.exchange_type`, the number of \
                its sender (`ike.init_spi` or `ike.resp_spi`), and of payloads that are not encrypted `ike.vendor_ids` of the \

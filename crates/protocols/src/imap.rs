@@ -76,6 +76,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(probe),
+        summary: &["imap.command", "imap.argument", "imap.status", "imap.text"],
         does: "reads IMAP commands and replies and gives a record of each",
         help: "Finds IMAP on any port by a greeting of the server that names it, and on port 143 by any command or reply. A record \
                has a command with the reply that has its tag: `imap.command`, `imap.argument`, `imap.status` (OK, NO or BAD) and \

@@ -59,6 +59,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(probe),
+        summary: &["irc.source", "irc.command", "irc.params"],
         does: "reads IRC messages and gives a record of each",
         help: "Finds IRC on any port by NICK or CAP of the client or the server's welcome, and on port 6667 by any usual command. \
                A record has a message: `irc.source`, the sender as the server names it, `irc.command`, which of a reply is a \

@@ -88,6 +88,7 @@ impl Talk for Conversation {
             };
             Fit::of(first.has_port(88) && fits)
         }),
+        summary: &["krb5.msg_type", "krb5.cname", "krb5.sname", "krb5.error_code"],
         does: "reads Kerberos messages and gives a record of each",
         help: "Gives a record of each message from or to port 88, over UDP and TCP: `krb5.msg_type` such as KRB_AS_REQ, the client \
                `krb5.cname`, its `krb5.realm`, the server `krb5.sname`, and of an error `krb5.error_code`, such as \

@@ -120,6 +120,7 @@ impl Talk for Conversation {
             let answers = !first.to_server && first.has_port(1883) && is_answer(first.bytes);
             Fit::of(first.to_server && is_connect(first.bytes) || answers)
         }),
+        summary: &["mqtt.type", "mqtt.connect.client_id", "mqtt.publish.topic", "mqtt.publish.message"],
         does: "reads MQTT packets and gives a record of each with its answers",
         help: "Finds MQTT by the client's CONNECT on any port, and on port 1883 by the server's CONNACK. A record has a packet \
                with what confirms it: `mqtt.type` lists the packets (CONNECT and CONNACK, PUBLISH and PUBACK, and so on). Of \

@@ -71,6 +71,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(probe),
+        summary: &["mysql.user", "mysql.database", "mysql.result", "mysql.error"],
         does: "reads logins of MySQL and gives a record of each",
         help: "Finds MySQL and MariaDB by the server's greeting on any port, and gives a record of a connection when its login is \
                over: the server's `mysql.version`, `mysql.user`, `mysql.database`, `mysql.result` (OK or ERR), and of an error \

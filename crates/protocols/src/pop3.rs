@@ -78,6 +78,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(probe),
+        summary: &["pop3.keyword", "pop3.args", "pop3.status", "pop3.header"],
         does: "reads POP3 commands and replies and gives a record of each",
         help: "Finds POP3 on any port by the server's greeting, and on port 110 by any command or reply. A record has a command \
                with its reply: `pop3.keyword`, `pop3.args` (none of PASS, the first one of APOP and AUTH), `pop3.status` (OK or \

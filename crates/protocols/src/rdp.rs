@@ -69,6 +69,7 @@ impl Talk for Conversation {
             [] | [3] | [3, 0, ..] if first.bytes.len() < 6 => Fit::More,
             _ => Fit::No,
         }),
+        summary: &["rdp.cookie", "rdp.protocol", "rdp.failure"],
         does: "reads requests of RDP connections and gives a record of each",
         help: "Finds RDP by its first bytes on any port, and gives a record of a connection when the server has confirmed it. \
                `rdp.cookie` is the name in the client's cookie, `rdp.requested` the sum of the security protocols that it offers. \

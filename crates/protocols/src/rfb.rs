@@ -99,6 +99,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(|first| first.begins(&[b"RFB 003."])),
+        summary: &["rfb.server_protocol_version.minor", "rfb.authentication.security_result", "rfb.framebuffer.name"],
         does: "reads handshakes of RFB (VNC) and gives a record of each",
         help: "Finds RFB by its first bytes on any port, and gives a record of a connection when the server has named its desktop, \
                when it refuses the client, or when the rest is not known: `rfb.server_protocol_version` and \

@@ -80,6 +80,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(|first| Fit::of((first.has_port(161) || first.has_port(162)) && is_message(first.bytes))),
+        summary: &["snmp.version", "snmp.community", "snmp.pdu_type", "snmp.vars"],
         does: "reads SNMP messages and gives a record of each",
         help: "Gives a record of each message from or to port 161 or 162: `snmp.version` (1, 2 or 3), `snmp.community` or, in \
                version 3, the user `snmp.usm`; `snmp.pdu_type` such as get_request, `snmp.trap_type` of traps of version 1, and \

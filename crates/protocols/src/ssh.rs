@@ -133,6 +133,7 @@ impl Talk for Conversation {
     type Fact = Fact;
 
     const PROTOCOL: Protocol = Protocol {
+        summary: &["ssh.client.software_version", "ssh.server.software_version"],
         does: "reads what SSH peers say of themselves and gives a record of each connection",
         help: HELP,
         example: ("pcap ssh.pcap | ssh", EXAMPLE),

@@ -40,6 +40,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         probe: Some(|first| Fit::of(first.flow.target_port == 69 && is_request(first.bytes))),
+        summary: &["tftp.packet", "tftp.mode", "tftp.file"],
         does: "reads TFTP requests and gives a record of each",
         help: "Gives a record of each request to port 69: `tftp.packet` is read or write, `tftp.file` the file and `tftp.mode` the \
                mode. The file itself comes from another port, and is not read.",

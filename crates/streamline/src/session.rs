@@ -37,12 +37,22 @@ use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// All filters.
 pub fn registry() -> Registry {
     static LISTS: [&[&Kind]; 3] = [filters::KINDS, conversations::KINDS, inspection::KINDS];
     Registry::new(&LISTS)
+}
+
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
+/// The columns of a terminal.
+pub fn columns_of(terminal: impl AsFd) -> usize {
+    let said = rustix::termios::tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
+    if said == 0 { COLUMNS } else { said }
 }
 
 /// Prepares requests: knows the filters and the outside world.
@@ -73,13 +83,15 @@ impl Session {
     /// A session that writes to the process's standard output.
     pub fn new() -> Session {
         let stdout = std::io::stdout();
-        let eager = stdout.is_terminal();
-        Session::with_output(Output::new(Box::new(stdout), eager))
+        match stdout.is_terminal() {
+            true => Session::with_output(Output::terminal(Box::new(stdout), || columns_of(std::io::stdout()))),
+            false => Session::with_output(Output::new(Box::new(stdout), false)),
+        }
     }
 
     /// A session that writes elsewhere.
     pub fn with_output(stdout: Output) -> Session {
-        let registry = registry();
+        let registry = registry().for_people(stdout.columns().is_some());
         let schemas: Arc<[&'static Schema]> =
             registry.kinds().iter().flat_map(|kind| [kind.schema, kind.other_schema]).flatten().collect();
         let env = Env {
@@ -106,6 +118,13 @@ impl Session {
             source: None,
             joined: Mutex::default(),
         }
+    }
+
+    /// Records without a sink become JSON, even on a terminal.
+    #[must_use]
+    pub fn as_json(mut self) -> Session {
+        self.registry = self.registry.for_people(false);
+        self
     }
 
     /// Sets where devices are opened.

@@ -74,3 +74,14 @@ fn what_kinds_want_can_be_put_in() {
         session.design(&request, &Default::default()).unwrap_or_else(|wrong| panic!("{request}: {wrong}"));
     }
 }
+
+/// Else a person would see fields such as `flow_id`.
+#[test]
+fn records_of_flows_have_a_summary_for_people() {
+    let schemas = registry().kinds().into_iter().flat_map(|kind| [kind.schema, kind.other_schema]).flatten();
+    let without: Vec<_> = schemas
+        .filter(|schema| schema.field("flow_id").is_some() && schema.summary.is_empty())
+        .map(|schema| schema.name)
+        .collect();
+    assert!(without.is_empty(), "no `.summary(&[...])`: {without:?}");
+}

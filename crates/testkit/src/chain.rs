@@ -21,6 +21,7 @@ pub struct Chain {
     nodes: Vec<(&'static Kind, Params)>,
     compiler: Arc<dyn Compile>,
     schemas: Vec<&'static Schema>,
+    terminal: Option<usize>,
 }
 
 /// A block that came out, with a copy of its bytes.
@@ -100,7 +101,7 @@ impl Chain {
     }
 
     fn beginning(source: Option<First>, input: Types) -> Chain {
-        Chain { source, input, nodes: Vec::new(), compiler: Arc::new(NoCompiler), schemas: Vec::new() }
+        Chain { source, input, nodes: Vec::new(), compiler: Arc::new(NoCompiler), schemas: Vec::new(), terminal: None }
     }
 
     /// Registers stream facts before the first block: the first is connection 0, the next 1, and so on.
@@ -120,6 +121,13 @@ impl Chain {
     #[must_use]
     pub fn schema(mut self, schema: &'static filter::Schema) -> Chain {
         self.schemas.push(schema);
+        self
+    }
+
+    /// Makes standard output a terminal of so many columns.
+    #[must_use]
+    pub fn terminal(mut self, columns: usize) -> Chain {
+        self.terminal = Some(columns);
         self
     }
 
@@ -148,7 +156,11 @@ impl Chain {
     }
 
     fn env(&self, input: Types, stdout: &Captured) -> Env {
-        let stdout = Output::new(Box::new(stdout.clone()), false);
+        let stdout = Box::new(stdout.clone());
+        let stdout = match self.terminal {
+            Some(columns) => Output::terminal(stdout, move || columns),
+            None => Output::new(stdout, false),
+        };
         Env {
             input,
             stdout,

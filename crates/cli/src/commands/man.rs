@@ -41,7 +41,7 @@ set workers=1 latency=1ms share=yes   settings of the request; workers=N, pipeli
 $x, ${x}         filled by -D x=value
 # ...            a comment
 Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.
-A path that ends in records gets json, one that ends in anything else inspect.
+A path that ends in records gets json, on a terminal inspect format=table; one that ends in others, inspect.
 Blocks are frames (of the link layer), packets (without it), bytes (an ordered stream), messages or records.";
 
 fn push_plain(text: &mut String, title: &str, lines: &str) {

@@ -30,6 +30,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
     stats: Stats,
 
+    /// Records that the request sends nowhere come as JSON on a terminal, too, and not as columns
+    #[arg(long)]
+    json: bool,
+
     /// Write the counts to a file instead of standard error
     #[arg(long, value_name = "FILE")]
     stats_file: Option<PathBuf>,
@@ -65,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let is_read_by_program = args.stats == Stats::Json && args.stats_file.is_none();
     let quiet = args.quiet || is_read_by_program;
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
-    let session = Arc::new(args.place.session().reading(source).measure(args.profile));
+    let session = args.place.session().reading(source).measure(args.profile);
+    let session = Arc::new(if args.json { session.as_json() } else { session });
     let job = session.prepare(&request.source, &request.variables);
     let mut job = job.map_err(|error| request.tell(error))?;
     if !args.quiet {

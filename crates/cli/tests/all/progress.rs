@@ -245,3 +245,31 @@ fn tables_are_cut_to_the_terminal_and_not_elsewhere() {
     let line = shown.lines().find(|line| line.contains("pcap - | ")).unwrap();
     assert!(line.ends_with('…') && line.chars().count() == COLUMNS, "{shown}");
 }
+
+#[test]
+fn records_are_columns_on_a_terminal_and_json_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("web.pcap"), capture()).unwrap();
+    let request = "pcap web.pcap | { packets | head 2 + flows | head 1 }";
+    let shown = |arguments: &[&str]| {
+        let arguments = [&["run", "-q"], arguments].concat();
+        let terminal = Terminal::start(At::All, Some("xterm"), folder.path(), &arguments)?;
+        Some(screen(&terminal.end().0))
+    };
+    let Some(lines) = shown(&["pcap web.pcap | packets | head 2"]) else { return };
+    assert!(lines[0].starts_with("    time  src_ip:port") && lines[0].ends_with("proto  len  info"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("0.000000  192.0.2.42:24682  192.88.99.42:80  TCP     74  SYN seq") && lines.len() == 4,
+        "{lines:?}"
+    );
+    assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{lines:?}");
+    // Several kinds of records share one table.
+    let lines = shown(&[request]).unwrap();
+    assert!(lines.iter().filter(|line| line.contains("src_ip:port")).count() == 1 && lines.len() == 5, "{lines:?}");
+    for json in [&["--json", request][..], &["pcap web.pcap | packets | head 3 | json"]] {
+        let lines = shown(json).unwrap();
+        assert!(lines[..3].iter().all(|line| line.starts_with('{')), "{lines:?}");
+    }
+    let piped = Command::new(PROGRAM).args(["run", "-q", request]).current_dir(folder.path()).output().unwrap();
+    assert!(piped.stdout.starts_with(b"{"), "{}", String::from_utf8_lossy(&piped.stdout));
+}

@@ -73,7 +73,7 @@ impl<T: Talk> Of<T> {
     const NAME: &'static str = T::PROTOCOL.app.name();
     const FIELDS: &'static FactFields = &FactFields::record(T::PROTOCOL.facts);
     const OBJECT_FIELDS: &'static FactFields = &Self::FIELDS.within(Self::NAME);
-    const SCHEMA: &'static Schema = &Self::FIELDS.schema(Self::NAME);
+    const SCHEMA: &'static Schema = &Self::FIELDS.schema(Self::NAME).summary(T::PROTOCOL.summary);
     const OBJECT: &'static Schema = &Self::OBJECT_FIELDS.object(Self::NAME);
     const EXAMPLES: &'static [Example] = &[Example { request: T::PROTOCOL.example.0, output: T::PROTOCOL.example.1 }];
 }

@@ -28,7 +28,8 @@ pub static SCHEMA: Schema = Schema::new(
         Field::new("dns.answers", FieldType::Rows(&ANSWER)),
         Field::new("dns.authorities", FieldType::Rows(&ANSWER)),
     ],
-);
+)
+.summary(&["dns.rrtype", "dns.rrname", "dns.rcode", "dns.answers.rdata"]);
 
 /// A question.
 pub static QUERY: Schema =

@@ -3,13 +3,10 @@
 use crate::parts::cell::{Style, append};
 use crate::parts::fields::Column;
 use crate::parts::json_text;
-use filter::Row as Record;
-
-/// Lines from which a table computes the widths of its columns.
-const TABLE_LINES: usize = 1000;
-
-/// The widest column of a table, in characters. A longer text pushes the rest of its line.
-const COLUMN_MAX: usize = 60;
+use crate::parts::lines::Lines;
+use crate::parts::table::Table;
+use base::columns::Align;
+use filter::{Made, Row as Record};
 
 /// The format of a line.
 #[derive(Debug)]
@@ -19,15 +16,6 @@ pub(super) enum Format {
     Json,
     /// Aligned columns.
     Table(Table),
-}
-
-/// The state of a table.
-#[derive(Debug)]
-pub(super) struct Table {
-    /// Cells of the lines that wait for the widths. Empty once the widths are known.
-    waiting: Vec<Vec<Vec<u8>>>,
-    widths: Vec<usize>,
-    is_known: bool,
 }
 
 /// The fields of one record.
@@ -55,6 +43,10 @@ impl Row {
             cell.clear();
             cell.extend_from_slice(name.as_bytes());
         }
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.cells.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
     }
 
     /// Sets the cells to the fields at `columns` of a record.
@@ -108,11 +100,12 @@ fn separated(out: &mut Vec<u8>, row: &Row, separator: u8, cell: fn(&mut Vec<u8>,
 
 impl Format {
     pub(super) fn table(columns: usize) -> Format {
-        Format::Table(Table { waiting: Vec::new(), widths: vec![0; columns], is_known: false })
+        Format::Table(Table::new(vec![Align::Left; columns]))
     }
 
-    /// Appends a row's line without a line end. `false`: the table does not know its widths yet.
-    pub(super) fn append(&mut self, out: &mut Vec<u8>, row: &Row) -> bool {
+    /// Adds a row's line. That of a table may wait.
+    pub(super) fn line(&mut self, lines: &mut Lines, row: &Row) -> Made {
+        let out = lines.buffer();
         match self {
             Format::Tsv => separated(out, row, b'\t', |out, cell| out.extend_from_slice(cell)),
             Format::Csv => separated(out, row, b',', csv),
@@ -124,89 +117,48 @@ impl Format {
                 }
                 out.push(b'}');
             }
-            Format::Table(table) => return table.append(out, row),
+            Format::Table(table) => return table.push(lines, row.texts()),
         }
-        true
+        lines.line_done()
     }
 
-    /// Appends the lines that still wait, with line ends.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Format::Table(table) = self {
-            table.settle(out);
+    /// The table, which has lines that wait.
+    pub(super) fn as_table(&mut self) -> Option<&mut Table> {
+        match self {
+            Format::Table(table) => Some(table),
+            _ => None,
         }
     }
-}
-
-impl Table {
-    fn append(&mut self, out: &mut Vec<u8>, row: &Row) -> bool {
-        if self.is_known {
-            self.line(out, &row.cells);
-            return true;
-        }
-        for (width, cell) in self.widths.iter_mut().zip(&row.cells) {
-            *width = (*width).max(columns(cell)).min(COLUMN_MAX);
-        }
-        self.waiting.push(row.cells.clone());
-        if self.waiting.len() >= TABLE_LINES {
-            self.settle(out);
-        }
-        false
-    }
-
-    /// Fixes the widths, and writes the lines that wait.
-    fn settle(&mut self, out: &mut Vec<u8>) {
-        self.is_known = true;
-        for cells in std::mem::take(&mut self.waiting) {
-            self.line(out, &cells);
-            out.push(b'\n');
-        }
-    }
-
-    fn line(&self, out: &mut Vec<u8>, cells: &[Vec<u8>]) {
-        for (at, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
-            out.extend_from_slice(cell);
-            if at + 1 < cells.len() {
-                out.resize(out.len() + width.saturating_sub(columns(cell)) + 2, b' ');
-            }
-        }
-    }
-}
-
-fn columns(cell: &[u8]) -> usize {
-    String::from_utf8_lossy(cell).chars().count()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use filter::{Field, FieldType, RowWriter, Schema};
+    use crate::fields::KIND;
+    use crate::parts::handmade::block;
+    use filter::prelude::*;
+    use testkit::Chain;
 
     static SCHEMA: Schema = Schema::new(
         "x",
         &[Field::new("a", FieldType::Text), Field::new("b", FieldType::Number), Field::new("c", FieldType::Time)],
     );
 
-    fn check(mut format: Format, text: &[u8], expected: &str) {
-        let names = ["a", "b", "c"].map(String::from);
-        let mut row = Row::new(&names, &format);
+    fn check(format: &str, text: &[u8], expected: &str) {
         let mut writer = RowWriter::new(&SCHEMA);
         writer.text("a", text).number("b", 7);
-        let columns = [Some(Column::Field(0)), Some(Column::Field(1)), Some(Column::Field(2))];
-        row.set(&Record::new(&SCHEMA, writer.row()).unwrap(), &columns);
-        let mut out = Vec::new();
-        let is_there = format.append(&mut out, &row);
-        format.finish(&mut out);
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
-        assert_eq!(is_there, !matches!(format, Format::Table(_)));
+        let rows = vec![block(0, Flags::NONE, writer.row(), 0)];
+        let chain = Chain::pieces(Type::Record, None, rows).schema(&SCHEMA);
+        let given = [("field", "a"), ("field", "b"), ("field", "c"), ("format", format), ("header", "no")];
+        assert_eq!(chain.then(&KIND, &given).run().stdout, format!("{expected}\n"));
     }
 
     #[test]
     fn lines() {
         let text = b"a\t\"b\",\\\n\x1b\xff";
-        check(Format::Tsv, text, "a\\t\"b\",\\\\\\n\\x1b\\xff\t7\t");
-        check(Format::Csv, text, "\"a\t\"\"b\"\",\\\n\\x1b\\xff\",7,");
-        check(Format::Json, text, r#"{"a":"a\t\"b\",\\\n\u001b\\xff","b":7}"#);
-        check(Format::table(3), b"ab", "ab  7  \n");
-        check(Format::Csv, b"plain", "plain,7,");
+        check("tsv", text, "a\\t\"b\",\\\\\\n\\x1b\\xff\t7\t");
+        check("csv", text, "\"a\t\"\"b\"\",\\\n\\x1b\\xff\",7,");
+        check("json", text, r#"{"a":"a\t\"b\",\\\n\u001b\\xff","b":7}"#);
+        check("table", b"ab", "ab  7");
+        check("csv", b"plain", "plain,7,");
     }
 }

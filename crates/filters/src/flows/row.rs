@@ -45,7 +45,8 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("tcp.flags_toserver", FieldType::Text),
         Field::new("tcp.flags_toclient", FieldType::Text),
     ],
-);
+)
+.summary(&["proto", "flow.bytes_toserver", "flow.bytes_toclient", "flow.age", "flow.state"]);
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -5,7 +5,12 @@ use filter::prelude::*;
 use protocols::conversation::Fact as _;
 use protocols::http::Fact;
 
-pub(crate) static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("http");
+pub(crate) static SCHEMA: Schema = const { &FactFields::record(Fact::ALL) }.schema("http").summary(&[
+    "http.http_method",
+    "http.status",
+    "http.hostname",
+    "http.url",
+]);
 
 /// Sets a text; each folded line break becomes a space (RFC 9112 section 5.2).
 pub(super) fn unfolded(row: &mut RowWriter, name: &str, value: &[u8]) {

@@ -132,6 +132,10 @@ impl Names {
         Names { names, schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
     }
 
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// The row in `bytes`, and the column of each name in it. `None`: the bytes are not a row of a known schema.
     pub(crate) fn row<'a>(&mut self, bytes: &'a [u8]) -> Option<(Row<'a>, &[Option<Column>])> {
         let id = schema_id(bytes)?;

@@ -81,9 +81,19 @@ impl Lines {
     /// Ends a batch. On a terminal, its lines are written at once.
     #[inline]
     pub(crate) fn batch_done(&mut self, cx: &mut Context<'_>) -> Made {
+        if self.is_eager() { self.flush(cx) } else { Ok(self.status()) }
+    }
+
+    /// Whether each batch is written at once, because a person is looking.
+    pub(crate) fn is_eager(&self) -> bool {
+        matches!(&self.to, Target::Stdout(output) if output.eager())
+    }
+
+    /// The columns of the terminal that the lines go to. `None`: they go elsewhere, and may have any length.
+    pub(crate) fn columns(&self) -> Option<usize> {
         match &self.to {
-            Target::Stdout(output) if output.eager() => self.flush(cx),
-            _ => Ok(self.status()),
+            Target::Stdout(output) => output.columns(),
+            Target::File { .. } => None,
         }
     }
 

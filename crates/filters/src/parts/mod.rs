@@ -38,6 +38,7 @@ pub mod select;
 pub mod sending;
 pub(crate) mod services;
 pub mod system;
+pub(crate) mod table;
 pub(crate) mod target;
 pub mod transport;
 pub(crate) mod version;

@@ -115,7 +115,14 @@ pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'
         fields.push((format!("{}.{STATE}", schema.name), FieldType::Text));
         fields.push((FILES.into(), FieldType::Rows(&FILE)));
     }
-    made(schema.name, &fields)
+    // People read what they read of requests and responses, and how long the answer took.
+    let is_there = |name: &&&str| {
+        fields.iter().any(|(known, _)| {
+            name.strip_prefix(known.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    let summary: Vec<_> = [LATENCY].iter().chain(schema.summary).filter(is_there).copied().collect();
+    made(schema.name, &fields, &summary)
 }
 
 const ANSWERED: &str = "answered";

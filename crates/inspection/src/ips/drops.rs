@@ -11,7 +11,8 @@ use packet::{Flow, flow};
 pub(super) static SCHEMA: Schema = Schema::new(
     "drop",
     &eve_fields![EveTime; Field::new("drop.len", FieldType::Number), Field::new("drop.reason", FieldType::Text)],
-);
+)
+.summary(&["proto", "drop.len", "drop.reason"]);
 
 /// Gives the record of a frame. `inspector` knows its flow if it inspected the frame.
 #[cold]

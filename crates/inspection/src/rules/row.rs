@@ -21,7 +21,13 @@ use rules::engine::{Found, Verdict};
 use rules::names::App;
 use rules::{Packet, Rule, Transaction};
 
-pub(crate) static SCHEMA: Schema = const { &all_fields() }.schema("alert");
+pub(crate) static SCHEMA: Schema = const { &all_fields() }.schema("alert").summary(&[
+    "proto",
+    "alert.action",
+    "alert.severity",
+    "alert.signature_id",
+    "alert.signature",
+]);
 
 /// The fields of every event, `FIELDS`, and the objects of conversations that are not among them.
 const fn all_fields() -> FactFields {

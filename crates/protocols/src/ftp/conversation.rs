@@ -96,6 +96,7 @@ impl Talk for Conversation {
     type Fact = Fact;
 
     const PROTOCOL: Protocol = Protocol {
+        summary: &["ftp.command", "ftp.command_data", "ftp.completion_code", "ftp.reply"],
         does: "reads FTP commands and replies and gives a record of each",
         help: HELP,
         example: ("pcap ftp.pcap | ftp | head 3", EXAMPLE),

@@ -59,6 +59,7 @@ impl Talk for Conversation {
 
     const PROTOCOL: Protocol = Protocol {
         is_of_sender: true,
+        summary: &["sip.method", "sip.code", "sip.from", "sip.to"],
         does: "reads SIP messages and gives a record of each",
         help: HELP,
         example: ("pcap sip.pcap | udp | sip | head 2", EXAMPLE),
