@@ -27,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) exclusive: bool,
     /// What the filters behind it read of its records and messages.
     pub(crate) read_behind: Wanted,
+    /// The same and everything else.
+    pub(crate) read_watched: Wanted,
     /// Each block that it passes goes along one of its edges.
     pub(crate) splits: bool,
     pub(crate) writes: Parts,
@@ -115,6 +117,7 @@ impl Node {
             operand: false,
             exclusive: true,
             read_behind: Wanted::none(),
+            read_watched: Wanted::none(),
             splits: planned.task.splits(),
             writes,
             input: planned.input,
@@ -140,6 +143,8 @@ impl Node {
     pub(crate) fn shape(&mut self, shape: &mut Shape, index: usize) {
         (self.operand, self.exclusive) = (shape.operands[index], shape.exclusive[index]);
         self.read_behind = std::mem::replace(&mut shape.read_behind[index], Wanted::none());
+        self.read_watched = Wanted::none();
+        [&self.read_behind, Wanted::ALL].into_iter().for_each(|read| self.read_watched.add(read));
     }
 
     /// Adds an edge for the blocks that the node gives or, with `rejected`, for those that it rejects.

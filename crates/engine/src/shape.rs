@@ -46,7 +46,7 @@ fn read_behind(plan: &Plan) -> Vec<Wanted> {
     for (index, node) in plan.nodes.iter().enumerate().rev() {
         node.edges.iter().filter(|edge| !edge.rejected).for_each(|edge| given[index].add(&come[edge.to.index()]));
         let mut read = read_by(plan, &node.task);
-        if hands_on(&node.task) {
+        if hands_names_on(&node.task) {
             read.add(&given[index]);
         }
         node.edges.iter().filter(|edge| edge.rejected).for_each(|edge| read.add(&come[edge.to.index()]));
@@ -55,9 +55,9 @@ fn read_behind(plan: &Plan) -> Vec<Wanted> {
     given
 }
 
-fn hands_on(task: &Task) -> bool {
+fn hands_names_on(task: &Task) -> bool {
     match task {
-        Task::Filter { kind, params } => kind.hands_on(params),
+        Task::Filter { kind, params } => kind.keeps_names || kind.hands_on(params),
         Task::Choose(_) => true,
     }
 }
@@ -99,12 +99,14 @@ mod tests {
     static NAMES_TWO: Kind = kind("names-two").reads_fields(|_| vec!["two".into()]).sink();
     static GROUPS: Kind =
         kind("groups").reads_fields(|_| vec!["three".into()]).gives_records(&filter::Schema::new("groups", &[]));
+    static JOINS: Kind =
+        kind("joins").keeps_names().gives_records(&filter::Schema::new("joins", &[])).touches(Parts::DATA, Parts::NONE);
     static BLIND: Kind = kind("blind").touches(Parts::METADATA, Parts::NONE);
     static LOOKS: Kind = kind("looks").sink();
 
     /// `edges`: from, to, and whether it carries rejected blocks. `expected`: of the source's records, whether the fields
     /// `one`, `two` and `three`, and all fields, are read.
-    fn check(kinds: &[&'static Kind], edges: &[(usize, u32, bool)], expected: [bool; 4]) {
+    fn check(kinds: &[&'static Kind], edges: &[(usize, u32, bool)], expected: [bool; 4]) -> Wanted {
         let node = |kind: &&'static Kind| Node {
             label: String::new(),
             task: Task::Filter { kind, params: Params::new() },
@@ -117,10 +119,11 @@ mod tests {
         for (from, to, rejected) in edges {
             plan.nodes[*from].edges.push(Edge { rejected: *rejected, ..Edge::plain(NodeId(*to)) });
         }
-        let read = &Shape::of(&plan).read_behind[0];
+        let read = Shape::of(&plan).read_behind.remove(0);
         let found = [read.has("one"), read.has("two"), read.has("three"), read.is_all()];
         let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
         assert_eq!((found, read.bodies()), (expected, expected[3]), "{names:?}");
+        read
     }
 
     #[test]
@@ -132,6 +135,9 @@ mod tests {
         let branches = [&SOURCE, &NAMES_ONE, &LOOKS];
         check(&branches, &[(0, 1, false), (0, 2, false)], [true; 4]);
         check(&branches, &[(0, 1, false), (1, 2, true)], [true; 4]);
+        // What joins records reads all of them, and hands on which fields are asked for by name.
+        let read = check(&[&SOURCE, &JOINS, &NAMES_TWO], &[(0, 1, false), (1, 2, false)], [true; 4]);
+        assert!(read.names_field("two") && !read.names_field("one"));
         let groups = [&SOURCE, &GROUPS, &LOOKS];
         check(&groups, &[(0, 1, false), (1, 2, false)], [false, false, true, false]);
         check(&groups, &[(0, 1, false), (1, 2, true)], [true; 4]);

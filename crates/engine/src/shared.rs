@@ -27,7 +27,7 @@ macro_rules! context {
             own: $node.own,
             now: $shared.now,
             exclusive: $node.exclusive,
-            wanted: if $node.watches == 0 { &$node.read_behind } else { filter::Wanted::ALL },
+            wanted: if $node.watches == 0 { &$node.read_behind } else { &$node.read_watched },
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
             order: &mut $shared.order,

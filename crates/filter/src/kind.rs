@@ -247,6 +247,8 @@ pub struct Kind {
     pub parses: bool,
     /// The fields that it reads of records; see [`Kind::reads_fields`](Kind::reads_fields()).
     pub reads_fields: Option<ReadsFields>,
+    /// Its records have fields of those that come; see [`Kind::keeps_names`](Kind::keeps_names()).
+    pub keeps_names: bool,
     /// It is a sink that can go on when other filters lead to it.
     pub restarts: bool,
     /// Requests that begin alike may share one instance. Not for filters that touch the world.
@@ -312,6 +314,7 @@ impl Kind {
             joins: None,
             parses: false,
             reads_fields: None,
+            keeps_names: false,
             restarts: false,
             shared: true,
             cost: None,
@@ -428,6 +431,12 @@ impl Kind {
     /// [`Context::wanted`](crate::Context::wanted) what all filters behind it read.
     pub const fn reads_fields(mut self, names: ReadsFields) -> Kind {
         self.reads_fields = Some(names);
+        self
+    }
+
+    /// Its records have fields of those that come, by the same names: a field that is asked of them is asked of those.
+    pub const fn keeps_names(mut self) -> Kind {
+        self.keeps_names = true;
         self
     }
 

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Wanted {
     /// A different number for each set. 0: all.
     id: u64,
-    /// Names of fields. `None`: all fields are read.
-    names: Option<BTreeSet<String>>,
+    /// All fields are read.
+    all: bool,
+    /// The fields that are read by name.
+    names: BTreeSet<String>,
     bodies: bool,
 }
 
@@ -22,7 +24,7 @@ static SETS: AtomicU64 = AtomicU64::new(1);
 
 impl Wanted {
     /// Everything.
-    pub const ALL: &'static Wanted = &Wanted { id: 0, names: None, bodies: true };
+    pub const ALL: &'static Wanted = &Wanted { id: 0, all: true, names: BTreeSet::new(), bodies: true };
 
     /// Nothing.
     pub fn none() -> Wanted {
@@ -33,17 +35,14 @@ impl Wanted {
     pub fn fields(names: impl IntoIterator<Item = String>) -> Wanted {
         // Relaxed: only the number itself counts.
         let id = SETS.fetch_add(1, Ordering::Relaxed);
-        Wanted { id, names: Some(names.into_iter().collect()), bodies: false }
+        Wanted { id, all: false, names: names.into_iter().collect(), bodies: false }
     }
 
     /// Adds what `other` has.
     pub fn add(&mut self, other: &Wanted) {
         self.bodies |= other.bodies;
-        match (&mut self.names, &other.names) {
-            (Some(names), Some(more)) => names.extend(more.iter().cloned()),
-            (names, None) => *names = None,
-            (None, Some(_)) => {}
-        }
+        self.all |= other.all;
+        self.names.extend(other.names.iter().cloned());
     }
 
     /// The number of this set: two sets with one number are the same.
@@ -58,14 +57,19 @@ impl Wanted {
 
     /// Whether all fields are read.
     pub fn is_all(&self) -> bool {
-        self.names.is_none()
+        self.all
     }
 
     /// Whether the field of this name is read, or one inside of it: `dns.answers.rdata` reads `dns.answers`.
     pub fn has(&self, field: &str) -> bool {
+        self.all || self.names_field(field)
+    }
+
+    /// Whether the field of this name, or one inside of it, is read by its name: a reader of all fields does not ask for it.
+    pub fn names_field(&self, field: &str) -> bool {
         let is_inside =
             |name: &String| name.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        self.names.as_ref().is_none_or(|names| names.iter().any(is_inside))
+        self.names.iter().any(is_inside)
     }
 }
 
@@ -85,6 +89,7 @@ mod tests {
         check(&wanted, [true, false, false, false]);
         wanted.add(Wanted::ALL);
         check(&wanted, [true; 4]);
+        assert!(wanted.names_field("dns.answers") && !wanted.names_field("dns.id"));
         wanted.add(&Wanted::none());
         check(&wanted, [true; 4]);
     }

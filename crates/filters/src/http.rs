@@ -7,9 +7,11 @@
 //!
 //! The conversation is in `protocols::http`.
 //!
-//! - `exit`: the ears of `http`, `http2` and `websocket`, and where their output goes; `row`: the schema of records.
+//! - `exit`: the ears of `http`, `http2` and `websocket`, and where their output goes; `row`: the schema of records;
+//!   `fields`: the fields of heads as a map.
 
 pub(crate) mod exit;
+mod fields;
 mod row;
 
 use base::limits::HTTP_SEEK_BYTES;
@@ -31,6 +33,10 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          `http.cut` names the value that the head's end in the capture cuts, or says `head`: that value is left out, and others may be missing. \
          `http.ambiguous` says why clients disagree about the body: its length, a coding, or a status that has none. \
          The host name is without its port, the content type without its parameters.\n\n\
+         `http.headers.NAME` is any field of the head, such as `http.headers.server`, and `http.cookies.NAME` any cookie, in \
+         whichever case; a name may have several values. Records have them if a filter behind names one, or with \
+         `headers=yes`: of each head the first 256 values and 64 KiB. In a record of `transactions` these are those of the \
+         response, and `http.request_headers.NAME` and `http.request_cookies.NAME` those of the request.\n\n\
          Of the body chunking is undone, and so are the codings gzip, deflate, br and zstd, also several of them; `decode=no` \
          leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \
          head says is given as it came. Check sums of codings are not verified. Bodies that are not coded are not \
@@ -56,7 +62,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .examples(&[Example { request: "pcap brotli.pcap | http | json", output: BROTLI_MESSAGES }]);
 
 /// Shared with `http2`.
-pub(crate) const PARAMS: [Param; 4] = [
+pub(crate) const PARAMS: [Param; 5] = [
+    Param::new("headers", ParamType::Flag, "give all fields of heads, also where no filter names them").default("no"),
     Param::new("decode", ParamType::Flag, "undo Content-Encoding, where a filter reads bodies").default("yes"),
     Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
     Param::new("max-ratio", ParamType::Number, "decoded bytes for each coded byte at most, behind the first 1 MiB")
@@ -96,7 +103,9 @@ pub(crate) fn common(params: &Params) -> Common {
         params.number("max-ratio").unwrap_or(u64::MAX),
         memory(params),
     );
-    Common::new(shared, &SCHEMA)
+    let mut common = Common::new(shared, &SCHEMA);
+    common.gives_fields = params.flag("headers");
+    common
 }
 
 /// The parameter `memory`.

@@ -39,6 +39,7 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
     .takes(&[Type::Record, Type::Message])
     .gives(Type::Record)
     .mode(Mode::Serial)
+    .keeps_names()
     .names_fields(|_, schemas| check(schemas))
     .examples(&[
         Example { request: "pcap dns.pcap | dns | transactions | fields src_ip dns.rrname dns.rcode latency_us", output: DNS },

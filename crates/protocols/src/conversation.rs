@@ -253,7 +253,7 @@ pub trait Ear<F> {
     /// A connection to this address will carry what the exchange transfers, or a later one.
     fn address(&mut self, _id: Id, _address: SocketAddr) {}
 
-    /// A head as it was sent, perhaps the beginning of one.
+    /// A head as it was sent, perhaps the beginning of one; of HTTP/2 as HTTP/1 writes it.
     fn head(&mut self, _id: Id, _bytes: &[u8]) {}
 
     /// A field of a head or a trailer, as it was sent.

@@ -33,4 +33,5 @@ mod zstd;
 pub use asked::{Method, Question};
 pub use conversation::{Conversation, Input, NO_HEAD};
 pub use facts::Fact;
+pub use head::fields;
 pub use start::{StartLine, cut_line, is_interim, start_line, trim, without_end};

@@ -74,6 +74,7 @@ fn name_of(kind: &FieldType) -> &'static str {
         FieldType::Text => "text",
         FieldType::Address => "address",
         FieldType::Rows(items) if items.form == Form::List => "list",
+        FieldType::Rows(items) if items.form == Form::Map => "map",
         FieldType::Rows(_) => "object",
     }
 }
@@ -91,6 +92,16 @@ fn lines(text: &mut String, schema: &Schema, before: &str) {
         let name = format!("{before}{}", field.name);
         let _ = match field.kind {
             FieldType::Rows(items) => match plain(items) {
+                _ if items.form == Form::Map => {
+                    let value = items.fields.get(1).map(|value| value.kind);
+                    let values = match value {
+                        Some(FieldType::Rows(items)) => {
+                            plain(items).map_or("lists".into(), |kind| format!("lists of {kind}"))
+                        }
+                        kind => kind.as_ref().map_or("values", name_of).to_string(),
+                    };
+                    writeln!(text, "  {:36} map of {values}", format!("{name}.NAME"))
+                }
                 Some(kind) => writeln!(text, "  {name:36} list of {kind}"),
                 None => {
                     let _ = writeln!(text, "  {name:36} {}", name_of(&field.kind));

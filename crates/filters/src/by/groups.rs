@@ -110,7 +110,7 @@ fn only_key(row: &Row<'_>, keys: &[Option<Column>], key: &mut Key) -> bool {
     keys.iter().all(|column| {
         let mut value = None;
         if let Some(column) = column {
-            if let Column::Each(..) = column {
+            if column.is_many() {
                 return false;
             }
             column.each(row, &mut |found| {

@@ -56,7 +56,7 @@ impl Row {
             cell.clear();
             let Some(column) = column else { continue };
             let mut count = 0;
-            let is_array = style == Style::Json && matches!(column, Column::Each(..));
+            let is_array = style == Style::Json && column.is_many();
             column.each(record, &mut |value| {
                 cell.extend_from_slice(match (count, is_array) {
                     (0, true) => b"[",

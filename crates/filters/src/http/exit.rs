@@ -1,6 +1,6 @@
 //! The ears of `http`, `http2` and `websocket`: facts become records, places of bodies become blocks.
 
-use super::row::unfolded;
+use super::fields;
 use crate::parts::eve::begin_row;
 use base::limits::HTTP_TURN_BLOCKS;
 use buffer::descriptor::WIRE_MAX;
@@ -19,12 +19,14 @@ pub(crate) struct Common {
     /// Limits and memory.
     pub(crate) shared: Shared,
     row: RowWriter,
+    /// The records have the fields of heads even if no filter names them.
+    pub(crate) gives_fields: bool,
 }
 
 impl Common {
     /// The state of a filter with these limits and records.
     pub(crate) fn new(shared: Shared, schema: &'static Schema) -> Common {
-        Common { shared, row: RowWriter::new(schema) }
+        Common { shared, row: RowWriter::new(schema), gives_fields: false }
     }
 }
 
@@ -38,6 +40,8 @@ pub(crate) struct Output<'a> {
     counters: &'a mut Counters,
     marks: &'a mut Marks,
     row: &'a mut RowWriter,
+    /// Records have the fields of heads.
+    fields_are_wanted: bool,
     /// The block that is read, in the class of its message.
     pub(crate) block: Descriptor,
     /// When the next message began, if before the block.
@@ -55,7 +59,7 @@ pub(crate) struct Output<'a> {
 impl<'a> Output<'a> {
     /// Begins a call.
     pub(crate) fn new(cx: &'a mut Context<'_>, common: &'a mut Common) -> (Output<'a>, &'a mut Shared) {
-        let Common { shared, row } = common;
+        let Common { shared, row, gives_fields } = common;
         shared.begin_turn(cx.wanted.bodies());
         row.want(cx.wanted);
         let out = Output {
@@ -68,6 +72,7 @@ impl<'a> Output<'a> {
             counters: cx.counters,
             marks: cx.marks,
             row,
+            fields_are_wanted: *gives_fields || fields::are_named(cx.wanted),
             block: cx.own.block(0, 0),
             since: None,
             time: 0,
@@ -174,7 +179,13 @@ impl<F: Fact> Ear<F> for Output<'_> {
     }
 
     fn fact(&mut self, id: Id, fact: F, value: &[u8]) {
-        unfolded(self.row, fact.about().field[id.side.index()], value);
+        self.row.text(fact.about().field[id.side.index()], fields::unfold(value));
+    }
+
+    fn head(&mut self, _id: Id, bytes: &[u8]) {
+        if self.fields_are_wanted {
+            fields::write(bytes, self.row, self.counters);
+        }
     }
 
     fn number(&mut self, id: Id, fact: F, value: u64) {
@@ -268,6 +279,10 @@ impl<F: Fact> Ear<F> for Apart<'_, '_> {
 
     fn fact(&mut self, id: Id, fact: F, value: &[u8]) {
         self.out.fact(id, fact, value);
+    }
+
+    fn head(&mut self, id: Id, bytes: &[u8]) {
+        Ear::<F>::head(self.out, id, bytes);
     }
 
     fn number(&mut self, id: Id, fact: F, value: u64) {

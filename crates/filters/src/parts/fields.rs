@@ -3,7 +3,7 @@
 //! values.
 
 use base::nearest;
-use filter::record::{FieldValue, made_with_id, schema_id};
+use filter::record::{FieldValue, Form, made_with_id, schema_id};
 use filter::{Env, FieldType, ParamError, Row, Schema};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub(crate) enum Column {
     Field(usize),
     /// A column of each row of the list at this index.
     Each(usize, Box<Column>),
+    /// A column of the value that the map at this index has for this key. The case of letters does not matter.
+    Entry(usize, String, Box<Column>),
 }
 
 /// The column of a name in rows of `schema`, and its type. `None`: the schema has no such field.
@@ -40,6 +42,11 @@ pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Column, Field
     schema.fields.iter().enumerate().find_map(|(at, field)| {
         let FieldType::Rows(items) = field.kind else { return None };
         let rest = name.strip_prefix(field.name)?.strip_prefix('.')?;
+        if let (Form::Map, [_, value]) = (items.form, items.fields) {
+            // The rest is the key, also if it has dots.
+            let (inner, kind) = find(value.name, items)?;
+            return (!rest.is_empty()).then(|| (Column::Entry(at, rest.into(), Box::new(inner)), kind));
+        }
         let (inner, kind) = find(rest, items)?;
         Some((Column::Each(at, Box::new(inner)), kind))
     })
@@ -49,7 +56,9 @@ pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Column, Field
 fn names_of(schema: &'static Schema, before: &str, names: &mut Vec<String>) {
     for field in schema.fields.iter().filter(|field| !field.name.is_empty()) {
         let name = format!("{before}{}", field.name);
-        if let FieldType::Rows(items) = field.kind {
+        if let FieldType::Rows(items) = field.kind
+            && items.form != Form::Map
+        {
             names_of(items, &format!("{name}."), names);
         }
         names.push(name);
@@ -103,7 +112,19 @@ impl Column {
                 Some(FieldValue::Rows(mut rows)) => rows.all(|item| inner.each(&item, see)),
                 _ => true,
             },
+            Column::Entry(at, key, inner) => match row.get(*at) {
+                Some(FieldValue::Rows(mut rows)) => rows.all(|entry| {
+                    let is_it = matches!(entry.get(0), Some(FieldValue::Text(name)) if name.eq_ignore_ascii_case(key.as_bytes()));
+                    !is_it || inner.each(&entry, see)
+                }),
+                _ => true,
+            },
         }
+    }
+
+    /// Whether a row may have several values there.
+    pub(crate) fn is_many(&self) -> bool {
+        matches!(self, Column::Each(..) | Column::Entry(..))
     }
 
     /// The first value there.
@@ -164,6 +185,8 @@ mod tests {
 
     static NAMES: Schema = Schema::new("names", &[Field::new("", FieldType::Text)]);
     static ANSWERS: Schema = Schema::new("answers", &[Field::new("rdata", FieldType::Text)]);
+    static MAP: Schema =
+        Schema::map("map", &[Field::new("key", FieldType::Text), Field::new("values", FieldType::Rows(&NAMES))]);
     static EVENT: Schema = Schema::new(
         "dns",
         &[
@@ -171,6 +194,7 @@ mod tests {
             Field::new("dns.id", FieldType::Number),
             Field::new("dns.answers", FieldType::Rows(&ANSWERS)),
             Field::new("alpn", FieldType::Rows(&NAMES)),
+            Field::new("dns.extra", FieldType::Rows(&MAP)),
         ],
     );
 
@@ -184,16 +208,26 @@ mod tests {
             list
         };
         let (answers, names) = (list(&ANSWERS, "rdata", &["1.2.3.4", "::1"]), list(&NAMES, "", &["h2"]));
+        let mut map = Vec::new();
+        for (key, values) in [("server", ["x"].as_slice()), ("Set-Cookie", &["a", "b"])] {
+            let values = list(&NAMES, "", values);
+            list_push(&mut map, RowWriter::new(&MAP).text("key", key).rows("values", &values).row());
+        }
         let mut writer = RowWriter::new(&EVENT);
+        writer.rows("dns.extra", &map);
         writer.number("dns.id", 7).rows("dns.answers", &answers).rows("alpn", &names);
         let row = Row::new(&EVENT, writer.row()).unwrap();
-        let rows: [(&str, &[&str]); 6] = [
+        let rows: [(&str, &[&str]); 10] = [
             ("dns.id", &["Number(7)"]),
             ("src_port", &[]),
             ("event_type", &["dns"]),
             ("dns.answers.rdata", &["1.2.3.4", "::1"]),
             ("alpn", &["h2"]),
             ("dns.answers", &["rows"]),
+            ("dns.extra", &["rows"]),
+            ("dns.extra.Server", &["x"]),
+            ("dns.extra.set-cookie", &["a", "b"]),
+            ("dns.extra.no.such", &[]),
         ];
         for (name, expected) in rows {
             let (column, _) = find(name, &EVENT).unwrap();
@@ -208,7 +242,9 @@ mod tests {
             }));
             assert_eq!(found, expected, "{name}");
         }
-        assert_eq!(find("dns.answers.ttl", &EVENT).map(|(column, _)| column), None);
+        for name in ["dns.answers.ttl", "dns.extra."] {
+            assert_eq!(find(name, &EVENT).map(|(column, _)| column), None);
+        }
     }
 
     #[test]
@@ -221,7 +257,7 @@ mod tests {
         check("rdata", "did you mean `dns.answers.rdata`?");
         check(
             "nothing.like.it",
-            "`streamline schema` lists them; here are, among others: alpn, dns.answers, dns.answers.rdata, dns.id, event_type, src_port",
+            "`streamline schema` lists them; here are, among others: alpn, dns.answers, dns.answers.rdata, dns.extra, dns.id, event_type, src_port",
         );
         assert!(known("anything", &[], "fields", 0..1).is_ok());
     }

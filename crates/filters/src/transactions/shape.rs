@@ -2,7 +2,7 @@
 //! tells requests from responses.
 
 use filter::prelude::*;
-use filter::record::{FieldValue, list_push, made};
+use filter::record::{FieldValue, Form, list_push, made};
 
 /// The body of a request or response.
 pub(super) static FILE: Schema = Schema::new(
@@ -80,6 +80,8 @@ struct Source {
     turned: usize,
     /// If there is a response, the value comes from it and not from the request.
     is_of_response: bool,
+    /// The field's name if the request has its own.
+    of_request: Option<String>,
 }
 
 /// The field of this schema that tells requests from responses.
@@ -106,6 +108,9 @@ pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'
             fields.push((ANSWERED.into(), FieldType::Flag));
             fields.push((LATENCY.into(), FieldType::Duration(Unit::Microseconds)));
         }
+        if let Some(name) = of_request(field) {
+            fields.push((name, field.kind));
+        }
         fields.push((field.name.into(), field.kind));
     }
     if of_messages {
@@ -123,6 +128,13 @@ pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'
     };
     let summary: Vec<_> = [LATENCY].iter().chain(schema.summary).filter(is_there).copied().collect();
     made(schema.name, &fields, &summary)
+}
+
+/// The name of the request's map where the record has that of the response by its own name: `http.request_headers`.
+fn of_request(field: &Field) -> Option<String> {
+    let (before, end) = field.name.rsplit_once('.')?;
+    let is_map = matches!(field.kind, FieldType::Rows(Schema { form: Form::Map, .. }));
+    is_map.then(|| format!("{before}.request_{end}"))
 }
 
 const ANSWERED: &str = "answered";
@@ -145,7 +157,13 @@ impl Shape {
             };
             let is_of_response =
                 ["http_content_type", "content_encoding", "filename"].iter().any(|end| own(end) == field.name);
-            Source { name: field.name, place, turned: other.unwrap_or(place), is_of_response }
+            Source {
+                name: field.name,
+                place,
+                turned: other.unwrap_or(place),
+                is_of_response,
+                of_request: of_request(field),
+            }
         };
         let fields = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
         Some(Shape {
@@ -210,16 +228,19 @@ impl Shape {
         let Shape { writer, made, way, fields, files, file, .. } = self;
         writer.begin();
         for source in &*fields {
-            let of = |part: Option<&Part<'_>>, place: usize| {
-                part.is_some_and(|part| {
-                    let value = part.row.get(place);
-                    value.is_some_and(|value| {
-                        writer.copy(source.name, &value);
-                        true
-                    })
+            let mut into = |name: &str, part: Option<&Part<'_>>, place: usize| {
+                let value = part.and_then(|part| part.row.get(place));
+                value.is_some_and(|value| {
+                    writer.copy(name, &value);
+                    true
                 })
             };
-            let mut of = of;
+            if let Some(name) = &source.of_request {
+                into(name, request, source.place);
+                into(source.name, response, source.place);
+                continue;
+            }
+            let mut of = |part, place| into(source.name, part, place);
             // Addresses and times come from the request; otherwise the response's values win.
             let is_common = !source.name.contains('.');
             let _ = match (is_common, source.is_of_response && response.is_some()) {

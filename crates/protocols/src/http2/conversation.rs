@@ -501,6 +501,7 @@ impl Conversation {
         }
         let of = id(number, side);
         ear.begin(of);
+        ear.head(of, text);
         let (question, is_interim) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
