@@ -11,13 +11,14 @@ enum Maker {
     Json,
     Fields(&'static str),
     Plot,
+    Columns,
     /// A program that reads standard output.
     Compressor,
     Nothing,
 }
 
 /// The endings of JSON lines.
-pub(crate) const JSON: &[&str] = &["jsonl", "json", "ndjson"];
+pub const JSON: &[&str] = &["jsonl", "json", "ndjson"];
 
 /// Endings that name one format. An ending that is not here (`.log`, `.txt`, `.1`) fits every format.
 const FORMATS: &[(&[&str], &str, Maker)] = &[
@@ -27,7 +28,8 @@ const FORMATS: &[(&[&str], &str, Maker)] = &[
     (&["tsv", "tab"], "TSV", Maker::Fields("tsv")),
     (&["svg"], "SVG", Maker::Plot),
     (&["gz", "zst", "xz", "bz2", "lz4", "zip", "7z", "tgz"], "a compressed file", Maker::Compressor),
-    (&["parquet", "arrow", "feather", "ipc", "orc", "avro"], "a table of columns", Maker::Nothing),
+    (&["parquet", "arrow", "arrows", "ipc"], "a table of columns", Maker::Columns),
+    (&["feather", "orc", "avro"], "another table of columns", Maker::Nothing),
     (&["db", "sqlite", "sqlite3", "duckdb", "mdb"], "a database", Maker::Nothing),
     (&["yaml", "yml", "toml", "xml", "pdml", "html", "htm"], "another language", Maker::Nothing),
     (&["msgpack", "cbor", "bson", "proto", "pb"], "a binary format", Maker::Nothing),
@@ -37,12 +39,12 @@ const FORMATS: &[(&[&str], &str, Maker)] = &[
 ];
 
 /// The lower-case ending of a file's name; empty if there is none.
-pub(crate) fn of(name: &str) -> String {
+pub fn of(name: &str) -> String {
     Path::new(name).extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
 /// Refuses a file, named by the parameter `key`, whose ending names a format that is not among the endings `writes`.
-pub(crate) fn check(params: &Params, key: &'static str, writes: &[&str]) -> Result<(), ParamError> {
+pub fn check(params: &Params, key: &'static str, writes: &[&str]) -> Result<(), ParamError> {
     let Some(name) = params.text(key) else { return Ok(()) };
     let ending = of(name);
     let Some((_, format, maker)) = FORMATS.iter().find(|(endings, ..)| endings.contains(&&ending[..])) else {
@@ -61,6 +63,7 @@ pub(crate) fn check(params: &Params, key: &'static str, writes: &[&str]) -> Resu
         Maker::Json => format!("{other}; `json` writes JSON"),
         Maker::Fields(format) => format!("{other}; `fields NAME ... format={format}` writes {}", format.to_uppercase()),
         Maker::Plot => format!("{other}; `plot` draws SVG"),
+        Maker::Columns => format!("{other}; `parquet DIR` and `arrow FILE` write tables of columns"),
         Maker::Compressor => "standard output can be piped into a program that compresses".to_string(),
         Maker::Nothing => other,
     };
@@ -68,7 +71,7 @@ pub(crate) fn check(params: &Params, key: &'static str, writes: &[&str]) -> Resu
 }
 
 /// Refuses a new folder with the name of a file in a format of [`FORMATS`]: the caller expects one file.
-pub(crate) fn check_folder(params: &Params, key: &'static str) -> Result<(), ParamError> {
+pub fn check_folder(params: &Params, key: &'static str) -> Result<(), ParamError> {
     let name = params.text(key).unwrap_or_default();
     if Path::new(name).is_dir() {
         return Ok(());
@@ -98,8 +101,12 @@ mod tests {
         for name in ["x.json", "x.JSONL", "x", "x.log", "x.txt", "x.2026-11-28", "dir.parquet/x", "/dev/fd/3", ".csv"] {
             check_name(name, json, Ok(()));
         }
-        check_name("out/x.parquet", json, Err("name the file out/x.jsonl"));
-        check_name("x.Parquet", &[], Err("give it another ending, or none"));
+        check_name(
+            "out/x.parquet",
+            json,
+            Err("name the file out/x.jsonl; `parquet DIR` and `arrow FILE` write tables of columns"),
+        );
+        check_name("x.Orc", &[], Err("give it another ending, or none"));
         check_name("x.csv", json, Err("name the file x.jsonl; `fields NAME ... format=csv` writes CSV"));
         check_name("x.pcap", json, Err("name the file x.jsonl; `save` writes captures"));
         check_name("x.json", &["svg"], Err("name the file x.svg; `json` writes JSON"));

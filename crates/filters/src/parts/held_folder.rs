@@ -9,8 +9,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// A folder whose descriptor is held.
 #[derive(Debug)]
-pub(crate) struct HeldFolder {
+pub struct HeldFolder {
     descriptor: OwnedFd,
     path: PathBuf,
     made: Made,
@@ -31,7 +32,7 @@ impl Drop for Made {
 
 impl HeldFolder {
     /// Opens an existing folder.
-    pub(crate) fn open(path: &Path) -> io::Result<HeldFolder> {
+    pub fn open(path: &Path) -> io::Result<HeldFolder> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -40,7 +41,7 @@ impl HeldFolder {
 
     /// Opens a folder. Makes it and its missing parents. Dropping it removes the new folders, unless
     /// [`keep`](HeldFolder::keep) is called.
-    pub(crate) fn open_or_make(path: &Path) -> io::Result<HeldFolder> {
+    pub fn open_or_make(path: &Path) -> io::Result<HeldFolder> {
         let mut made = Made::default();
         let missing: Vec<_> = path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !is_there(at)).collect();
         for folder in missing.into_iter().rev() {
@@ -55,12 +56,12 @@ impl HeldFolder {
     }
 
     /// Keeps the new folders.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.made.0.clear();
     }
 
     /// Checks that the folder takes new files: creates one, writes to it and removes it. Makes system calls.
-    pub(crate) fn probe(&self) -> io::Result<()> {
+    pub fn probe(&self) -> io::Result<()> {
         // Programs that follow a folder ignore such names.
         let name = format!(".streamline-{}.part", std::process::id());
         let name = OsStr::new(&name);
@@ -74,22 +75,22 @@ impl HeldFolder {
     }
 
     /// Creates a new file, to write to.
-    pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
+    pub fn create(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
     /// Opens a file to write from its beginning. Creates it if it does not exist.
-    pub(crate) fn create_or_empty(&self, name: &OsStr) -> io::Result<File> {
+    pub fn create_or_empty(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
     }
 
     /// Opens an existing file, to append to it.
-    pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
+    pub fn append(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::APPEND)
     }
 
     /// Opens an existing file, to read it.
-    pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
+    pub fn read(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::RDONLY)
     }
 
@@ -113,17 +114,18 @@ impl HeldFolder {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, mode)?.into())
     }
 
-    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
+    /// Removes a file.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
 
     /// Renames a file. If `to` exists, `replace` decides: replace it, or fail with `AlreadyExists`.
-    pub(crate) fn rename(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
+    pub fn rename(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
         self.move_file(from, self, to, replace)
     }
 
     /// [`rename`](HeldFolder::rename)s a file into another folder of the same file system.
-    pub(crate) fn move_file(&self, from: &OsStr, folder: &HeldFolder, to: &OsStr, replace: bool) -> io::Result<()> {
+    pub fn move_file(&self, from: &OsStr, folder: &HeldFolder, to: &OsStr, replace: bool) -> io::Result<()> {
         if !replace {
             match rustix::fs::renameat_with(&self.descriptor, from, &folder.descriptor, to, RenameFlags::NOREPLACE) {
                 // The file system does not know NOREPLACE: a file that appears between these two calls is lost.
@@ -136,7 +138,7 @@ impl HeldFolder {
     }
 
     /// Opens a folder in this folder. Makes it if it does not exist. Follows no link.
-    pub(crate) fn folder(&self, name: &OsStr) -> io::Result<HeldFolder> {
+    pub fn folder(&self, name: &OsStr) -> io::Result<HeldFolder> {
         match rustix::fs::mkdirat(&self.descriptor, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -147,18 +149,18 @@ impl HeldFolder {
     }
 
     /// The type of the file `name`: of a link itself, not of its target. `None`: there is no such file.
-    pub(crate) fn sort_of(&self, name: &OsStr) -> Option<FileType> {
+    pub fn sort_of(&self, name: &OsStr) -> Option<FileType> {
         let found = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(found.st_mode))
     }
 
     /// The path by which the folder was opened.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The path of a file in the folder, for messages.
-    pub(crate) fn path_of(&self, name: &OsStr) -> PathBuf {
+    pub fn path_of(&self, name: &OsStr) -> PathBuf {
         match self.path.to_str() {
             Some(".") => PathBuf::from(name),
             _ => self.path.join(name),

@@ -18,7 +18,7 @@ const FREE_PERCENT: u64 = 5;
 
 /// How much a sink may write and has written.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub struct Room {
     max_bytes: u64,
     min_free: Option<u64>,
     written: u64,
@@ -30,16 +30,17 @@ pub(crate) struct Room {
 
 impl Room {
     /// The parameter `max-bytes`.
-    pub(crate) const MAX_BYTES: Param =
+    pub const MAX_BYTES: Param =
         Param::new("max-bytes", ParamType::Size, "write this many bytes in all, then stop; no limit if not given");
     /// The parameter `min-free`.
-    pub(crate) const MIN_FREE: Param = Param::new(
+    pub const MIN_FREE: Param = Param::new(
         "min-free",
         ParamType::Size,
         "stop where the file system would have less free than this; 5 % of it, at most 1 GiB, if not given",
     );
 
-    pub(crate) fn new(params: &Params) -> Room {
+    /// The limits that the parameters give.
+    pub fn new(params: &Params) -> Room {
         Room {
             max_bytes: params.number(Room::MAX_BYTES.key).unwrap_or(u64::MAX),
             min_free: params.number(Room::MIN_FREE.key),
@@ -52,23 +53,23 @@ impl Room {
 
     /// Whether `max-bytes` is given.
     #[inline]
-    pub(crate) fn is_bounded(&self) -> bool {
+    pub fn is_bounded(&self) -> bool {
         self.max_bytes < u64::MAX
     }
 
     /// Bytes that `max-bytes` still allows.
     #[inline]
-    pub(crate) fn left(&self) -> u64 {
+    pub fn left(&self) -> u64 {
         self.max_bytes - self.written.min(self.max_bytes)
     }
 
     /// The notice when `max-bytes` is reached.
-    pub(crate) fn notice(&self, what: &Path) -> String {
+    pub fn notice(&self, what: &Path) -> String {
         format!("max-bytes is reached: nothing more is written to `{}`", terminal::name(what))
     }
 
     /// Refuses the request before the run if too little space is free already.
-    pub(crate) fn check(&self, key: &'static str, folder: BorrowedFd<'_>, what: &Path) -> Result<(), ParamError> {
+    pub fn check(&self, key: &'static str, folder: BorrowedFd<'_>, what: &Path) -> Result<(), ParamError> {
         let full = self.free(folder).and_then(|free| free.too_little(what));
         full.map_or(Ok(()), |text| Err(ParamError { key: Some(key), ..ParamError::system(text) }))
     }
@@ -76,13 +77,7 @@ impl Room {
     /// Counts `bytes` that are about to be, or were, written to this folder. Error: too little space would stay free.
     /// `beside`: bytes taken before and not written yet. Now and then makes a system call to read the free space.
     #[inline]
-    pub(crate) fn take(
-        &mut self,
-        bytes: u64,
-        beside: u64,
-        folder: BorrowedFd<'_>,
-        what: &Path,
-    ) -> Result<(), Box<Failure>> {
+    pub fn take(&mut self, bytes: u64, beside: u64, folder: BorrowedFd<'_>, what: &Path) -> Result<(), Box<Failure>> {
         self.add(bytes);
         if self.unseen < self.look_bytes && self.looked.elapsed() < LOOK_TIME {
             return Ok(());
@@ -95,7 +90,7 @@ impl Room {
     }
 
     /// Counts bytes without a check: for bytes that must be written, or that go where nothing fills up.
-    pub(crate) fn add(&mut self, bytes: u64) {
+    pub fn add(&mut self, bytes: u64) {
         self.written += bytes;
         self.unseen += bytes;
     }

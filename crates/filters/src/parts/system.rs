@@ -12,7 +12,7 @@ pub fn reason(error: &io::Error) -> String {
 }
 
 /// Whether a write failed for lack of room: full disk, user quota, or largest file size.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

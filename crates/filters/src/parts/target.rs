@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The fate of a regular file that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Existing {
+pub enum Existing {
     /// Nothing: the request is refused.
     Stays,
     /// Truncates it and writes to it.
@@ -24,8 +24,9 @@ pub(crate) enum Existing {
     Replaced,
 }
 
+/// An output file.
 #[derive(Debug)]
-pub(crate) enum Target {
+pub enum Target {
     /// A regular file of this name, or a series named after it, in this folder.
     In(HeldFolder, OsString),
     /// A device or a named pipe, opened as it is.
@@ -34,7 +35,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// Finds before the run what would fail at the first write. Makes system calls; leaves no file behind.
-    pub(crate) fn check(key: &'static str, path: &Path, existing: Existing, room: &Room) -> Result<Target, ParamError> {
+    pub fn check(key: &'static str, path: &Path, existing: Existing, room: &Room) -> Result<Target, ParamError> {
         let name = terminal::name(path);
         let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
         let cannot = |error: io::Error| system(format!("cannot write {name}: {}", reason(&error)));
@@ -70,14 +71,15 @@ impl Target {
     }
 
     /// The folder of a regular file; `None` for a device or a pipe.
-    pub(crate) fn folder(&self) -> Option<&HeldFolder> {
+    pub fn folder(&self) -> Option<&HeldFolder> {
         match self {
             Target::In(folder, _) => Some(folder),
             Target::Special(_) => None,
         }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    /// Its path, for messages.
+    pub fn path(&self) -> PathBuf {
         match self {
             Target::In(folder, name) => folder.path_of(name),
             Target::Special(path) => path.clone(),
@@ -85,7 +87,7 @@ impl Target {
     }
 
     /// Counts `bytes` as written. Error: too little of the file system would stay free.
-    pub(crate) fn take_room(&self, room: &mut Room, bytes: u64) -> Result<(), Box<Failure>> {
+    pub fn take_room(&self, room: &mut Room, bytes: u64) -> Result<(), Box<Failure>> {
         match self {
             Target::In(folder, name) => room.take(bytes, 0, folder.as_fd(), &folder.path_of(name)),
             Target::Special(_) => {
@@ -97,7 +99,7 @@ impl Target {
 }
 
 /// Opens a device or named pipe. Does not touch a regular file that has taken its place.
-pub(crate) fn open_special(path: &Path) -> io::Result<File> {
+pub fn open_special(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.is_file() {
         return Err(io::Error::other("another file has come into its place"));
@@ -106,7 +108,7 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
 }
 
 /// The name that a file has while it is being written.
-pub(crate) fn part_of(name: &OsStr) -> OsString {
+pub fn part_of(name: &OsStr) -> OsString {
     let mut part = name.to_os_string();
     part.push(".part");
     part
