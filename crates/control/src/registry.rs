@@ -9,12 +9,13 @@ pub struct Registry {
     kinds: &'static [&'static [&'static Kind]],
     end: Option<&'static Kind>,
     is_for_people: bool,
+    left_out: &'static [(&'static str, &'static str)],
 }
 
 impl Registry {
     /// A registry of the kinds in these lists.
     pub const fn new(kinds: &'static [&'static [&'static Kind]]) -> Registry {
-        Registry { kinds, end: None, is_for_people: false }
+        Registry { kinds, end: None, is_for_people: false, left_out: &[] }
     }
 
     /// Adds this kind as the sink of each path without one, instead of `json` or `inspect`.
@@ -34,6 +35,18 @@ impl Registry {
     /// As [`for_people`](Registry::for_people) says.
     pub(crate) fn is_for_people(&self) -> bool {
         self.is_for_people
+    }
+
+    /// Names filters that this build lacks, each with how to get it.
+    #[must_use]
+    pub const fn without(mut self, left_out: &'static [(&'static str, &'static str)]) -> Registry {
+        self.left_out = left_out;
+        self
+    }
+
+    /// How to get the filter `name`, which this build lacks. `None`: it lacks no filter of this name.
+    pub(crate) fn left_out(&self, name: &str) -> Option<&'static str> {
+        self.left_out.iter().find(|(known, _)| *known == name).map(|(_, how)| *how)
     }
 
     /// The kind set by [`ending_in`](Registry::ending_in).

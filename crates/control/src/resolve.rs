@@ -270,6 +270,11 @@ impl Resolver<'_> {
     fn call(&self, call: &FilterCall, begins: bool) -> Result<Call, Diagnostic> {
         let name = &call.name.text;
         let Some(kind) = self.registry.find(name).map(|kind| kind.at(begins)) else {
+            if let Some(how) = self.registry.left_out(name) {
+                return Err(Diagnostic::new(format!("no filter `{name}` in this program"), call.name.span)
+                    .with_label("left out")
+                    .with_help(how));
+            }
             let guess = self.registry.nearest(name);
             let message = match guess {
                 Some(guess) => format!("no filter `{name}`; did you mean `{guess}`?"),

@@ -42,8 +42,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// All filters.
 pub fn registry() -> Registry {
-    static LISTS: [&[&Kind]; 3] = [filters::KINDS, conversations::KINDS, inspection::KINDS];
-    Registry::new(&LISTS)
+    static LISTS: [&[&Kind]; 4] = [filters::KINDS, conversations::KINDS, inspection::KINDS, columns::KINDS];
+    Registry::new(&LISTS).without(columns::LEFT_OUT)
 }
 
 /// Columns of a terminal that does not say how many it has.

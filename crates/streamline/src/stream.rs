@@ -90,8 +90,9 @@ impl Session {
     /// Prepares a request whose open ends give their blocks to the program. It opens all it needs, or leaves all
     /// closed.
     pub fn stream(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Stream, Error> {
-        static LISTS: [&[&Kind]; 4] = [filters::KINDS, conversations::KINDS, inspection::KINDS, embedding::KINDS];
-        let registry = Registry::new(&LISTS).ending_in(&give::KIND);
+        static LISTS: [&[&Kind]; 5] =
+            [filters::KINDS, conversations::KINDS, inspection::KINDS, columns::KINDS, embedding::KINDS];
+        let registry = Registry::new(&LISTS).without(columns::LEFT_OUT).ending_in(&give::KIND);
         let session = self.with_registry(registry);
         let exchange = Exchange::default();
         let (mut ends, mut inputs) = (Vec::new(), Vec::new());

@@ -39,7 +39,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
             }
         };
     }
-    let files = files::all(root, &folder, &build(root, if debug { Profile::Debug } else { Profile::Release }, &[])?)?;
+    let files =
+        files::all(root, &folder, &build(root, if debug { Profile::Debug } else { Profile::Release }, &[], &[])?)?;
     prefix.put(&files).map_err(failed)?;
     println!("{}", told(&folder, files.iter().map(|file| file.to.as_path())));
     Ok(())
@@ -98,13 +99,21 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the installed crates, all at once: by itself, each would want other features of the crates of others, for which
 /// cargo would build those again.
-pub(crate) fn build(root: &Path, profile: Profile, environment: &[(&str, &str)]) -> Result<Built, Failure> {
+///
+/// `features`: those that a plain build leaves out.
+pub(crate) fn build(
+    root: &Path,
+    profile: Profile,
+    features: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<Built, Failure> {
     let mut command = process::cargo(root, &["build", "--package", "cli"]);
     if profile == Profile::Static {
         command.args(["--target", TARGET]);
     } else {
         command.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
     }
+    command.args(features.iter().flat_map(|feature| ["--features", feature]));
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     if profile != Profile::Debug {
         command.arg("--release");

@@ -24,6 +24,9 @@ use formats::{FORMATS, Format};
 use staged::Staged;
 use std::path::{Path, PathBuf};
 
+/// What a plain build leaves out, and packages have.
+const FEATURES: &[&str] = &["cli/arrow"];
+
 /// The facts that all formats share.
 struct Made<'a> {
     root: &'a Path,
@@ -102,7 +105,7 @@ fn stage(made: &Made<'_>, is_static: bool) -> Result<Staged, Failure> {
     let target = made.work.join(if is_static { "static" } else { "shared" });
     let environment = [("RUSTFLAGS", flags.as_str()), ("CARGO_TARGET_DIR", &target.display().to_string())];
     let profile = if is_static { Profile::Static } else { Profile::Release };
-    let built = install::build(made.root, profile, &environment)?;
+    let built = install::build(made.root, profile, FEATURES, &environment)?;
     Staged::lay_out(made, &built, &made.work.join(if is_static { "static-root" } else { "root" }))
 }
 

@@ -121,7 +121,7 @@ static KINDS: [&Kind; 18] = [
 
 pub fn registry() -> Registry {
     static LISTS: [&[&Kind]; 1] = [&KINDS];
-    Registry::new(&LISTS)
+    Registry::new(&LISTS).without(&[("parquet", "it is in another build")])
 }
 
 /// Places a graph by the offers of these spaces.

@@ -338,6 +338,7 @@ fn a_space_without_an_implementation_is_passed_over() {
 fn errors_point_at_the_place() {
     let rows = [
         ("pcap x | htttp | files o", "no filter `htttp`; did you mean `http`?", 9, 14),
+        ("pcap x | parquet o", "no filter `parquet` in this program", 9, 16),
         ("pcap x | tcp + udp", "`udp` has no source", 15, 18),
         ("tcp | count", "`tcp` has no source", 0, 3),
         ("pcap x | count | pcap y", "`pcap` is a source and takes no input", 17, 23),

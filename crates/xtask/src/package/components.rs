@@ -24,7 +24,8 @@ pub(super) struct Component {
 /// All of them, sorted by name and version.
 pub(super) fn of(root: &Path) -> Result<Vec<Component>, Failure> {
     let arguments = ["metadata", "--locked", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"];
-    let json = process::output(&mut process::cargo(root, &arguments))?;
+    let mut command = process::cargo(root, &arguments);
+    let json = process::output(command.args(super::FEATURES.iter().flat_map(|feature| ["--features", feature])))?;
     let said = serde_json::from_str(&json)
         .map_err(|error| Failure::Failed(format!("`cargo metadata` prints no JSON: {error}")))?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock"))

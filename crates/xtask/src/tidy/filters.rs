@@ -4,7 +4,7 @@
 use super::{Finding, Tree};
 use crate::files::File;
 
-const FOLDERS: [&str; 2] = ["crates/filters/src/", "crates/inspection/src/"];
+const FOLDERS: [&str; 3] = ["crates/filters/src/", "crates/inspection/src/", "crates/columns/src/"];
 
 /// Filters without an example, and why. Sources that read devices need none either: they need traffic.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
