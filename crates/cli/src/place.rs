@@ -34,7 +34,7 @@ fn workers(text: &str) -> Result<engine::Workers, String> {
 
 impl PlaceArgs {
     pub(crate) fn session(&self) -> Session {
-        let session = Session::new()
+        let session = Session::with_output(crate::terminal::data())
             .devices_at(self.place())
             .push_down(!self.no_push_down)
             .share(self.share)

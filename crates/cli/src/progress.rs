@@ -1,6 +1,8 @@
 //! A line on a terminal that shows how far a long run is, how fast it goes and when it will end. Shows nothing in a pipe.
+//! It makes way for data on the same terminal, and comes back when none has come for a moment.
 
 use crate::terminal;
+use filter::Progress as BytesRead;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use streamline::Worker;
@@ -9,6 +11,9 @@ const EVERY: Duration = Duration::from_millis(200);
 
 /// The displayed rate is an average over about this time.
 const RATE_OVER: Duration = Duration::from_secs(5);
+
+/// How long data on the same terminal have to pause before the line stands below them.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Shows notices as they come, and progress if standard error is a terminal.
 pub(crate) struct Progress {
@@ -23,9 +28,8 @@ impl Progress {
         Progress { enabled: !quiet && std::io::stderr().is_terminal(), meter: Meter::new(Instant::now()), quiet }
     }
 
-    /// Called now and then during the run. `beside_data`: a filter writes to standard output. If that is the same
-    /// terminal, the line is left out, since it would stand among the data.
-    pub(crate) fn look(&mut self, worker: &mut Worker, beside_data: bool) {
+    /// Called now and then during the run.
+    pub(crate) fn look(&mut self, worker: &mut Worker) {
         for notice in worker.take_notices() {
             if !self.quiet {
                 tell!("warning: {notice}");
@@ -35,12 +39,11 @@ impl Progress {
         if !self.enabled || now < self.meter.next {
             return;
         }
-        if beside_data && std::io::stdout().is_terminal() {
-            // The request may have written elsewhere before it was replaced.
-            return terminal::clear_line();
-        }
         let (bytes, blocks) = worker.progress();
-        terminal::show_line(&self.meter.line(now, bytes, blocks));
+        let line = self.meter.line(now, bytes, blocks);
+        if terminal::data_pauses(now, SILENCE) {
+            terminal::show_line(&line);
+        }
     }
 }
 
@@ -60,11 +63,12 @@ impl Meter {
         Meter { started: now, next: now + EVERY, last: (now, 0), rate: 0.0, shown: (0, 0) }
     }
 
-    /// `bytes` are (read, in all), if that is known; `blocks` is the number of blocks read.
-    fn line(&mut self, now: Instant, bytes: Option<(u64, u64)>, blocks: u64) -> String {
+    /// `bytes` are those that were read, if they are counted; `blocks` is the number of blocks read.
+    fn line(&mut self, now: Instant, bytes: Option<BytesRead>, blocks: u64) -> String {
         self.next = now + EVERY;
+        let elapsed = duration(now.saturating_duration_since(self.started));
         match bytes {
-            Some((done, all)) if all > 0 => {
+            Some(BytesRead { done, all: Some(all) }) if all > 0 => {
                 self.look(now, done);
                 let percent = done.min(all) * 100 / all;
                 let before = if self.shown.0 == all { self.shown.1 } else { 0 };
@@ -72,9 +76,12 @@ impl Meter {
                 let (rate, left) = (size(self.rate as u64), self.left(all.saturating_sub(done)));
                 format!("{:3}% of {}, {rate}/s, {left}, {} frames", self.shown.1, size(all), count(blocks))
             }
+            Some(BytesRead { done, all: None }) => {
+                self.look(now, done);
+                format!("{}, {}/s, {elapsed}, {} frames", size(done), size(self.rate as u64), count(blocks))
+            }
             _ => {
                 self.look(now, blocks);
-                let elapsed = duration(now.saturating_duration_since(self.started));
                 format!("{} frames, {}/s, {elapsed}", count(blocks), count(self.rate as u64))
             }
         }
@@ -148,7 +155,8 @@ mod tests {
     fn the_line_says_how_far_how_fast_and_how_long_still() {
         let began = Instant::now();
         let mut meter = Meter::new(began);
-        let mut check = |seconds: u64, bytes, blocks, expected: &str| {
+        let mut check = |seconds: u64, bytes: Option<(u64, u64)>, blocks, expected: &str| {
+            let bytes = bytes.map(|(done, all)| BytesRead { done, all: Some(all) });
             assert_eq!(meter.line(began + Duration::from_secs(seconds), bytes, blocks), expected);
         };
         const MIB: u64 = 1 << 20;
@@ -162,13 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn where_the_end_is_not_known_frames_are_counted() {
+    fn where_the_end_is_not_known_bytes_or_frames_are_counted() {
         let began = Instant::now();
         let mut meter = Meter::new(began);
         let line =
             |meter: &mut Meter, seconds: u64, blocks| meter.line(began + Duration::from_secs(seconds), None, blocks);
         assert_eq!(line(&mut meter, 2, 3000), "3000 frames, 1500/s, 2 s");
         assert_eq!(line(&mut meter, 3662, 3000), "3000 frames, 0/s, 1 h 1 min");
+        let mut meter = Meter::new(began);
+        let pipe = Some(BytesRead { done: 3 << 20, all: None });
+        let line = meter.line(began + Duration::from_secs(2), pipe, 3000);
+        assert_eq!(line, "3.0 MiB, 1.5 MiB/s, 2 s, 3000 frames");
     }
 
     #[test]

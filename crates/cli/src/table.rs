@@ -68,7 +68,7 @@ a              5  short
 long name  12345  a text that is long…
 ";
         assert_eq!(table.within(Some(38)), cut);
-        assert_eq!(table.within(Some(3)).lines().last().unwrap(), "long…ame  12345  a text that is …");
+        assert_eq!(table.within(Some(13)).lines().last().unwrap(), "long name  1…");
         assert!(table.within(None).ends_with("than there is room\n"));
     }
 }

@@ -6,10 +6,46 @@
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use streamline::Output;
 use streamline::session::columns_of;
 
 /// Columns of the line that is on standard error now; 0 if there is none.
 static SHOWN: Mutex<usize> = Mutex::new(0);
+
+/// When data were last written to standard output, which is a terminal.
+static WRITTEN: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Standard output for data. On a terminal, data take the place of the line of progress.
+pub(crate) fn data() -> Output {
+    let stdout = std::io::stdout();
+    match stdout.is_terminal() {
+        true => Output::terminal(Box::new(Shown(stdout)), || columns_of(std::io::stdout())),
+        false => Output::new(Box::new(stdout), false),
+    }
+}
+
+/// Whether a line can stand below the data on the terminal: none have come for `silence`.
+pub(crate) fn data_pauses(now: Instant, silence: Duration) -> bool {
+    let written = *WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+    written.is_none_or(|written| now.saturating_duration_since(written) >= silence)
+}
+
+struct Shown(std::io::Stdout);
+
+impl Write for Shown {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // Under the lock no line appears before the data.
+        let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        clear(&mut shown, &mut std::io::stderr().lock())?;
+        *WRITTEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
 
 /// Whether the terminal understands escape sequences. TERM says so.
 pub(crate) fn has_escapes() -> bool {
@@ -36,9 +72,13 @@ pub(crate) fn tell(text: Arguments<'_>) {
     // The value stays valid even if a thread panics while it holds the lock.
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stderr = std::io::stderr().lock();
-    let clear = over(std::mem::take(&mut *shown), "", has_escapes());
     let text = format!("{text}");
-    let _ = write!(stderr, "{clear}{}", base::terminal::text(&text)).and_then(|()| stderr.flush());
+    let cleared = clear(&mut shown, &mut stderr);
+    let _ = cleared.and_then(|()| write!(stderr, "{}", base::terminal::text(&text))).and_then(|()| stderr.flush());
+}
+
+fn clear(shown: &mut usize, stderr: &mut impl Write) -> std::io::Result<()> {
+    stderr.write_all(over(std::mem::take(shown), "", has_escapes()).as_bytes())
 }
 
 /// Shows a line on standard error, which is a terminal, in place of the previous one.

@@ -7,7 +7,7 @@ use crate::report::{NodeReport, Report};
 use base::atomic::{AtomicU64, Ordering};
 use base::id::Class;
 use filter::run::{AnySessionFilter, Instance};
-use filter::{Batch, Closed, Context, Failure, Filter, Made, Moment, Pull, Slot, Source};
+use filter::{Batch, Closed, Context, Failure, Filter, Made, Moment, Progress, Pull, Slot, Source};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Source for Covered<dyn Source> {
         self.meter.measure(|| self.inner.pull(cx))
     }
 
-    fn progress(&self) -> Option<(u64, u64)> {
+    fn progress(&self) -> Option<Progress> {
         self.inner.progress()
     }
 

@@ -22,7 +22,7 @@ use base::atomic::{AtomicBool, AtomicUsize, StopFlag};
 use buffer::queue::numbers::Queue;
 use filter::partition::Division;
 use filter::run::Instance;
-use filter::{Env, Failure, Kind, ParamError, Params, Parts, Type};
+use filter::{Env, Failure, Kind, ParamError, Params, Parts, Progress, Type};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,7 +166,7 @@ struct Board {
     bell: Option<Arc<Bell>>,
     watches: Vec<Watch>,
     notices: Vec<String>,
-    progress: Option<(Option<(u64, u64)>, u64)>,
+    progress: Option<(Option<Progress>, u64)>,
     memory_bytes: usize,
 }
 
@@ -261,10 +261,10 @@ impl Team {
     }
 
     /// The progress of all stages; `mine` is that of the first.
-    pub(crate) fn progress(&self, mine: (Option<(u64, u64)>, u64)) -> (Option<(u64, u64)>, u64) {
+    pub(crate) fn progress(&self, mine: (Option<Progress>, u64)) -> (Option<Progress>, u64) {
         self.boards.iter().fold(mine, |(bytes, blocks), board| match lock(board).progress {
             None => (bytes, blocks),
-            Some((more, of)) => (bytes.zip(more).map(|((done, all), (more, of))| (done + more, all + of)), blocks + of),
+            Some((more, of)) => (bytes.zip(more).map(|(bytes, more)| bytes.with(more)), blocks + of),
         })
     }
 

@@ -24,7 +24,7 @@ use base::atomic::StopFlag;
 use base::limits::{BATCH_BLOCKS, NOTICES, SECOND_NS};
 use buffer::{BlockTable, Descriptor};
 use filter::run::Instance;
-use filter::{Context, Failure, Filter, Made, Order, Pull, Status, StreamTable, Wait};
+use filter::{Context, Failure, Filter, Made, Order, Progress, Pull, Status, StreamTable, Wait};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -446,19 +446,19 @@ impl Worker {
         notices
     }
 
-    /// Bytes read and total bytes of all sources (`None` unless all of them know), and blocks read.
-    pub fn progress(&self) -> (Option<(u64, u64)>, u64) {
+    /// How much all sources have read (`None` unless all of them say so), and the number of blocks.
+    pub fn progress(&self) -> (Option<Progress>, u64) {
         let mine = self.stage_progress();
         self.team.as_ref().map_or(mine, |team| team.progress(mine))
     }
 
-    pub(crate) fn stage_progress(&self) -> (Option<(u64, u64)>, u64) {
+    pub(crate) fn stage_progress(&self) -> (Option<Progress>, u64) {
         // The other stage has counted the blocks that it gives to this one.
         let is_input = |node: &&Node| !matches!(&node.runner, Runner::Source(source) if source.is_of_stage());
         let nodes = self.sources.iter().map(|source| &self.nodes[*source]).filter(is_input);
-        let bytes = nodes.clone().try_fold((0, 0), |(done, all), node| match &node.runner {
-            Runner::Source(source) => source.progress().map(|(more, of)| (done + more, all + of)),
-            _ => Some((done, all)),
+        let bytes = nodes.clone().try_fold(Progress::NOTHING, |sum, node| match &node.runner {
+            Runner::Source(source) => source.progress().map(|more| sum.with(more)),
+            _ => Some(sum),
         });
         (bytes, nodes.map(|node| node.counters.blocks_made).sum())
     }

@@ -7,7 +7,6 @@ use program::compile::Compile;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,37 +68,21 @@ pub struct Output {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     eager: bool,
     columns: Option<Columns>,
-    sinks: Arc<AtomicUsize>,
 }
 
 /// Gives the columns that a terminal has now.
 type Columns = Arc<dyn Fn() -> usize + Send + Sync>;
 
-/// A sink's handle to an [`Output`]. While it lives, the output counts as open.
-pub struct OutputSink(Output);
-
 impl Output {
     /// Writes to `writer`. `eager`: write each batch at once, because a person is looking.
     pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
-        Output { writer: Arc::new(Mutex::new(writer)), eager, columns: None, sinks: Arc::default() }
+        Output { writer: Arc::new(Mutex::new(writer)), eager, columns: None }
     }
 
     /// Writes to a terminal, whose columns the function gives; they may change.
     #[must_use]
     pub fn terminal(writer: Box<dyn Write + Send>, columns: impl Fn() -> usize + Send + Sync + 'static) -> Output {
         Output { columns: Some(Arc::new(columns)), ..Output::new(writer, true) }
-    }
-
-    /// A handle for a sink that is going to write.
-    pub fn open(&self) -> OutputSink {
-        // Relaxed, here and below: a plain count, which orders no other memory.
-        self.sinks.fetch_add(1, Ordering::Relaxed);
-        OutputSink(self.clone())
-    }
-
-    /// Whether a sink writes here.
-    pub fn is_open(&self) -> bool {
-        self.sinks.load(Ordering::Relaxed) > 0
     }
 
     /// An output for the first `count` lines. After the last line it reports the reader as gone, and discards the rest.
@@ -127,20 +110,6 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
             Err(error) => Err(Box::new(Failure::System(format!("cannot write to standard output: {error}")))),
         }
-    }
-}
-
-impl std::ops::Deref for OutputSink {
-    type Target = Output;
-
-    fn deref(&self) -> &Output {
-        &self.0
-    }
-}
-
-impl Drop for OutputSink {
-    fn drop(&mut self) {
-        self.0.sinks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

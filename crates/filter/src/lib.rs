@@ -40,15 +40,15 @@ pub use batch::Batch;
 pub use context::{Context, Order};
 pub use counter::Counters;
 pub use device::{Decides, DeviceAccess};
-pub use env::{Env, Output, OutputSink, Wait};
+pub use env::{Env, Output, Wait};
 pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Spaces};
 pub use marks::Marks;
 pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema, Unit};
 pub use run::{
-    AnySessionFilter, Closed, Failure, Filter, Instance, Made, Moment, Pull, SessionFilter, SessionKey, Slot, Source,
-    Status,
+    AnySessionFilter, Closed, Failure, Filter, Instance, Made, Moment, Progress, Pull, SessionFilter, SessionKey, Slot,
+    Source, Status,
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
 pub use types::{Type, Types};
@@ -69,9 +69,9 @@ macro_rules! filters {
 pub mod prelude {
     pub use crate::{
         Batch, ClassUse, Closed, Context, Decides, DeviceAccess, Env, Example, Failure, Field, FieldType, Filter,
-        Gives, Instance, Kind, Lower, Made, Mode, Output, OutputSink, Param, ParamError, ParamType, Params, Parts,
-        Pull, Row, RowWriter, Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState,
-        StreamTable, Type, Types, Unit,
+        Gives, Instance, Kind, Lower, Made, Mode, Output, Param, ParamError, ParamType, Params, Parts, Pull, Row,
+        RowWriter, Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable,
+        Type, Types, Unit,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

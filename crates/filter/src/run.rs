@@ -67,6 +67,27 @@ pub struct Moment {
 /// The result of a call.
 pub type Made = Result<Status, Box<Failure>>;
 
+/// How much of its input a source has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read.
+    pub done: u64,
+    /// Bytes in all. `None`: not known, as of a pipe.
+    pub all: Option<u64>,
+}
+
+impl Progress {
+    /// Nothing of an input without bytes.
+    pub const NOTHING: Progress = Progress { done: 0, all: Some(0) };
+
+    /// That of two inputs together.
+    #[must_use]
+    pub fn with(self, other: Progress) -> Progress {
+        let all = self.all.zip(other.all).map(|(one, other)| one.saturating_add(other));
+        Progress { done: self.done.saturating_add(other.done), all }
+    }
+}
+
 /// The beginning of a path, which gives blocks.
 pub trait Source: Send {
     /// Gives present blocks into `cx.out`: up to [`PULL_BLOCKS`](base::limits::PULL_BLOCKS) if that is no more work
@@ -74,8 +95,8 @@ pub trait Source: Send {
     /// next call comes after all of them have gone through all filters.
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>>;
 
-    /// Bytes read and bytes in total. `None`: not known.
-    fn progress(&self) -> Option<(u64, u64)> {
+    /// How much of its input it has read. `None`: it does not read bytes that somebody waits for, as from a file.
+    fn progress(&self) -> Option<Progress> {
         None
     }
 

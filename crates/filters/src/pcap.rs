@@ -22,6 +22,7 @@ mod unpack;
 use crate::parts::system::reason;
 use buffer::SegmentId;
 use files::{Candidate, Files, Target};
+use filter::Progress;
 use filter::prelude::*;
 use input::{Input, Pipe};
 use mapped::Mapped;
@@ -236,14 +237,16 @@ impl Source for Pcap {
         }
     }
 
-    fn progress(&self) -> Option<(u64, u64)> {
-        let all = self.bytes_all?;
-        // Cap at the length found at the start: a file may have grown since the total was computed.
-        let here = self
-            .current
-            .as_ref()
-            .map_or(0, |current| current.reading.position().min(current.candidate.bytes.unwrap_or(0)));
-        Some((self.bytes_done + here, all))
+    fn progress(&self) -> Option<Progress> {
+        let here = self.current.as_ref().map_or(0, Current::bytes_read);
+        Some(Progress { done: self.bytes_done + here, all: self.bytes_all })
+    }
+}
+
+impl Current {
+    /// At most the length found at the start: the file may have grown since the total was computed.
+    fn bytes_read(&self) -> u64 {
+        self.reading.position().min(self.candidate.bytes.unwrap_or(u64::MAX))
     }
 }
 
@@ -330,10 +333,12 @@ impl Pcap {
     }
 
     fn end(&mut self, ending: Ending, cx: &mut Context<'_>) {
-        let Some(Current { candidate, reading, .. }) = self.current.take() else { return };
+        let Some(current) = self.current.take() else { return };
+        // All of a file counts as read, even where its end cannot be.
+        self.bytes_done += current.candidate.bytes.unwrap_or_else(|| current.bytes_read());
+        let Current { candidate, reading, .. } = current;
         cx.rings.retire(reading.segment());
         self.before = Some(reading.segment());
-        self.bytes_done += candidate.bytes.unwrap_or(0);
         let name = candidate.name();
         self.captures += u64::from(!matches!(ending, Ending::Refused(_)));
         match ending {

@@ -82,7 +82,7 @@ struct Save {
 }
 
 enum Target {
-    Stdout(OutputSink),
+    Stdout(Output),
     Files(Box<Files>),
 }
 
@@ -109,7 +109,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             return Err(ParamError::new("file", "standard output is a terminal, and captures are no text")
                 .with_help("redirect it: `... | save -' > x.pcap`"));
         }
-        Target::Stdout(env.stdout.open())
+        Target::Stdout(env.stdout.clone())
     } else {
         let overwrite = params.flag("overwrite");
         let existing = if overwrite || rotation.is_wanted() { Existing::Replaced } else { Existing::Stays };

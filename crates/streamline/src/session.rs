@@ -148,11 +148,6 @@ impl Session {
         self
     }
 
-    /// Whether any filter prepared so far writes to the session's output.
-    pub fn writes_to_output(&self) -> bool {
-        self.env.stdout.is_open()
-    }
-
     /// The filters that a request may name, by name.
     pub fn kinds(&self) -> Vec<&'static Kind> {
         self.registry.kinds()

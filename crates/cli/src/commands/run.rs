@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let running = Running::listen(Arc::clone(&session), &request.source, &job, &stop).ok();
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
-        progress.look(worker, session.writes_to_output());
+        progress.look(worker);
         before.extend(worker.take_replaced_reports());
         if let Some(running) = &running {
             running.look(worker);

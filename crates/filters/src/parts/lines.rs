@@ -5,7 +5,7 @@ use crate::parts::system::reason;
 use crate::parts::target::{Existing, Target as FileTarget, open_special};
 use base::terminal;
 use filter::env::Reader;
-use filter::{Context, Env, Failure, Made, OutputSink, Param, ParamError, ParamType, Params, Status};
+use filter::{Context, Env, Failure, Made, Output, Param, ParamError, ParamType, Params, Status};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) struct Lines {
 }
 
 enum Target {
-    Stdout(OutputSink),
+    Stdout(Output),
     File { target: FileTarget, overwrite: bool, open: Option<Open> },
 }
 
@@ -49,7 +49,7 @@ impl Lines {
     pub(crate) fn to(key: &'static str, params: &Params, env: &Env) -> Result<Lines, ParamError> {
         match params.text(key) {
             Some(path) if path != "-" => Lines::at(key, Path::new(path), params),
-            _ => Ok(Lines::begin(Target::Stdout(env.stdout.open()), Room::new(params))),
+            _ => Ok(Lines::begin(Target::Stdout(env.stdout.clone()), Room::new(params))),
         }
     }
 

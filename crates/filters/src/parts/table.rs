@@ -78,3 +78,28 @@ impl Table {
         Ok(Status::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filter::Params;
+    use filter::param::Value;
+
+    #[test]
+    fn lines_that_wait_are_written_after_a_silence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut params = Params::new();
+        params.set("overwrite", Value::Flag(false));
+        let mut lines = Lines::at("file", &path, &params).unwrap();
+        let mut table = Table::new(vec![Align::Left, Align::Right]);
+        table.head(vec!["a".into(), "b".into()]);
+        table.push(&mut lines, vec!["one".into(), "1".into()]).unwrap();
+        table.batch_done(&mut lines).unwrap();
+        let now = table.last.unwrap();
+        table.pause(&mut lines, now + SILENCE / 2).unwrap();
+        assert!(lines.buffer().is_empty());
+        table.pause(&mut lines, now + SILENCE).unwrap();
+        assert_eq!(str::from_utf8(lines.buffer()), Ok("a    b\none  1\n"));
+    }
+}

@@ -143,9 +143,18 @@ struct Meaning {
     unread: Vec<(PathBuf, Refusal)>,
 }
 
+/// The bytes of standard input that are still to be read, if it is a file.
+fn stdin_bytes() -> Option<u64> {
+    let stdin = rustix::stdio::stdin();
+    let stat = rustix::fs::fstat(stdin).ok()?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+    let at = rustix::fs::tell(stdin).ok().filter(|_| is_file)?;
+    u64::try_from(stat.st_size).ok()?.checked_sub(at)
+}
+
 fn meant_by(name: &str) -> Result<Meaning, Refusal> {
     if name == "-" {
-        let stdin = Candidate { target: Target::Stdin, named: true, bytes: None };
+        let stdin = Candidate { target: Target::Stdin, named: true, bytes: stdin_bytes() };
         return Ok(Meaning { candidates: vec![stdin], ..Meaning::default() });
     }
     let mut meaning = Meaning::default();

@@ -9,6 +9,7 @@ use crate::parts::system::reason;
 use base::limits::PULL_BLOCKS;
 use buffer::{Interface, MappedFile, SegmentId};
 use capture::clock;
+use filter::Progress;
 use filter::param::Value;
 use filter::prelude::*;
 use std::collections::BTreeMap;
@@ -207,13 +208,13 @@ impl Source for Replay {
         }
     }
 
-    fn progress(&self) -> Option<(u64, u64)> {
+    fn progress(&self) -> Option<Progress> {
         if let Some(reading) = &self.reading {
             return reading.pcap.progress();
         }
         let all = self.bytes.checked_mul(self.rounds).filter(|all| *all > 0)?;
         let fraction = self.at as f64 / self.frames.len().max(1) as f64;
-        Some((self.round * self.bytes + (self.bytes as f64 * fraction) as u64, all))
+        Some(Progress { done: self.round * self.bytes + (self.bytes as f64 * fraction) as u64, all: Some(all) })
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {

@@ -13,6 +13,7 @@ use buffer::keeper::message::WantedWriter;
 use buffer::pipe::{End, PipeReader};
 use buffer::ring::{From, OnFull};
 use filter::Moment;
+use filter::Progress;
 use filter::prelude::*;
 use filter::ring_header::HEADER_BYTES;
 use std::os::fd::BorrowedFd;
@@ -248,8 +249,8 @@ impl Source for FromProcess {
     }
 
     /// No progress of its own: the source of the request has counted these bytes already.
-    fn progress(&self) -> Option<(u64, u64)> {
-        Some((0, 0))
+    fn progress(&self) -> Option<Progress> {
+        Some(Progress::NOTHING)
     }
 
     /// The process passes on its remaining blocks when its own input ends.
