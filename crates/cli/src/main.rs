@@ -20,6 +20,7 @@ mod daemon_client;
 mod exit;
 mod hints;
 mod losses;
+mod metrics;
 mod place;
 mod profile;
 mod progress;

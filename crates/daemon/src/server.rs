@@ -177,6 +177,23 @@ impl Shared {
         // A thread that panicked under this lock left a usable list.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The clients of these peers, and all rings.
+    fn state(&self, is_wanted: impl Fn(&Peer) -> bool) -> DaemonState {
+        let clients = self.clients();
+        let wanted = clients.all.iter().filter(|(_, client)| is_wanted(&client.peer));
+        let clients = wanted
+            .map(|(id, client)| ClientState {
+                id: *id,
+                process: client.peer.process,
+                user: client.peer.user,
+                purpose: client.purpose.clone(),
+                since: client.since,
+                readers: client.readers.clone(),
+            })
+            .collect();
+        DaemonState { confined: self.confined.clone(), clients, rings: self.registry.states() }
+    }
 }
 
 impl Server {
@@ -197,6 +214,11 @@ impl Server {
         let (networks, clients) = (Arc::new(networks), Mutex::default());
         let shared = Shared { registry, networks, helpers, policy, confined, device, clients, stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
+    }
+
+    /// The whole state: what root may know.
+    pub fn state(&self) -> DaemonState {
+        self.shared.state(|_| true)
     }
 
     /// A stream that ends [`run`](Self::run) when written to, for signal handlers.
@@ -576,28 +598,14 @@ impl Session {
     /// The state, as far as this client may know it: the clients of its own user, and the rings they read.
     fn state(&self) -> DaemonState {
         let all = self.shared.policy.may_manage(&self.peer);
-        let clients: Vec<ClientState> = self
-            .shared
-            .clients()
-            .all
-            .iter()
-            .filter(|(_, client)| all || client.peer.user == self.peer.user)
-            .map(|(id, client)| ClientState {
-                id: *id,
-                process: client.peer.process,
-                user: client.peer.user,
-                purpose: client.purpose.clone(),
-                since: client.since,
-                readers: client.readers.clone(),
-            })
-            .collect();
-        let mut rings = self.shared.registry.states();
+        let mut state = self.shared.state(|peer| all || peer.user == self.peer.user);
         if !all {
+            let DaemonState { clients, rings, .. } = &mut state;
             let mine = |id: u64| clients.iter().any(|client| client.readers.iter().any(|(known, _)| *known == id));
             rings.iter_mut().for_each(|ring| ring.readers.retain(|reader| mine(reader.id)));
             rings.retain(|ring| !ring.readers.is_empty());
         }
-        DaemonState { confined: self.shared.confined.clone(), clients, rings }
+        state
     }
 
     fn forget(&self, device: &str) -> Answer {

@@ -60,6 +60,9 @@ pub(crate) struct Args {
     #[arg(long)]
     loopback: bool,
 
+    #[command(flatten)]
+    metrics: crate::metrics::MetricsArgs,
+
     /// Remove the socket when asked to (a daemon that root starts runs this)
     #[arg(long, hide = true)]
     remover: bool,
@@ -108,6 +111,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             return Err(CommandError::Wrong(text.into()));
         }
     };
+    let counters = args.metrics.listen()?;
     // The helpers start first, so that they inherit no descriptor of the daemon and are not confined as the daemon is.
     let ports = own_command("--port-keeper").and_then(daemon::ports::start);
     let ports = ports.map_err(failed("the process that holds ports cannot be started"))?;
@@ -155,6 +159,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let helpers = Helpers { ports, interfaces, control: listening.path().unwrap_or_default() };
     let server = Server::new(registry, policy, confined.clone(), opener::device, Some(helpers))
         .map_err(failed("the daemon cannot be started"))?;
+    let server = std::sync::Arc::new(server);
+    let counters = counters.map(|listener| {
+        tell!("counters at {}", listener.place());
+        let server = std::sync::Arc::clone(&server);
+        crate::metrics::of_daemon::start(listener, move || server.state())
+    });
+    let _counters = counters.transpose().map_err(failed("the counters cannot be served"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
     tell!("confined to: {confined}");

@@ -3,6 +3,7 @@
 use crate::exit::{CommandError, Outcome};
 use crate::hints;
 use crate::losses;
+use crate::metrics::of_run::Metrics;
 use crate::progress::Progress;
 use crate::report;
 use crate::request_text::{RequestArgs, SourceArgs};
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     profile: bool,
 
     #[command(flatten)]
+    metrics: crate::metrics::MetricsArgs,
+
+    #[command(flatten)]
     place: crate::place::PlaceArgs,
 
     /// Errors only, and warnings of files that could not be read
@@ -64,6 +68,7 @@ enum Stats {
 pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
+    let listener = args.metrics.listen()?;
     let stop = StopFlag::new();
     // With JSON on standard error, a program reads it: print only that.
     let is_read_by_program = args.stats == Stats::Json && args.stats_file.is_none();
@@ -85,12 +90,23 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut progress = Progress::new(args.quiet);
     // The request runs even if it cannot listen; then other commands cannot find it.
     let running = Running::listen(Arc::clone(&session), &request.source, &job, &stop).ok();
+    let metrics = listener.map(|listener| {
+        if !quiet {
+            tell!("note: counters at {}", listener.place());
+        }
+        Metrics::start(listener)
+    });
+    let metrics =
+        metrics.transpose().map_err(|error| CommandError::Failed(format!("the counters cannot be served: {error}")))?;
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
         progress.look(worker);
         before.extend(worker.take_replaced_reports());
         if let Some(running) = &running {
             running.look(worker);
+        }
+        if let Some(metrics) = &metrics {
+            metrics.look(&request.source, worker);
         }
     });
     // Stop accepting questions, such as watch and replace.
