@@ -49,8 +49,12 @@ fn is_capture(path: &Path) -> bool {
     let mut first = Vec::new();
     let file = std::fs::File::open(path).ok().filter(|_| path.is_file());
     let read = file.map(|file| file.take(SNIFF_BYTES as u64).read_to_end(&mut first));
-    let is_one = |kind: FileKind| kind.is_compressed() || matches!(kind, FileKind::Pcap | FileKind::Pcapng);
-    read.is_some() && sniff(&first).is_some_and(is_one)
+    read.is_some() && begins_capture(&first)
+}
+
+/// Whether a capture that can be read begins with these bytes, or a compressed file, which may be one.
+pub(crate) fn begins_capture(first: &[u8]) -> bool {
+    sniff(first).is_some_and(|kind| kind.is_compressed() || matches!(kind, FileKind::Pcap | FileKind::Pcapng))
 }
 
 /// Whether there is a device of this name, or the name is one that Linux gives to devices.

@@ -29,6 +29,7 @@ mod request_text;
 mod running;
 mod signals;
 mod stages;
+mod standard_input;
 mod table;
 mod terminal;
 mod who;

@@ -2,18 +2,20 @@
 
 use crate::exit::CommandError;
 use crate::hints;
+use crate::place::PlaceArgs;
+use crate::standard_input;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
-use streamline::Error;
 use streamline::language::FilterCall;
+use streamline::{Error, Session};
 
 /// The arguments that give a command its request.
 #[derive(Args)]
 pub(crate) struct RequestArgs {
     /// The request, in single quotes: 'pcap trace.pcap | http | files dir=out'
-    #[arg(required_unless_present = "file", value_hint = clap::ValueHint::CommandString)]
+    #[arg(value_hint = clap::ValueHint::CommandString)]
     request: Option<String>,
 
     /// What a shell made of a request without quotes
@@ -39,13 +41,55 @@ pub(crate) struct SourceArgs {
     /// Capture this device where the request begins without a source, as `ethernet DEVICE`
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     interface: Option<String>,
+
+    /// End after this number of packets: those that pass the selectors right behind the source
+    #[arg(short = 'c', long = "count", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
 }
 
 impl SourceArgs {
+    /// A session that reads the source that they name, up to the count, and the request. Without a request it is that the
+    /// packets are printed.
+    pub(crate) fn session(
+        &self,
+        place: &PlaceArgs,
+        request: &RequestArgs,
+    ) -> Result<(Session, RequestText), CommandError> {
+        let source = self.source(request)?;
+        self.reading(source, place, request)
+    }
+
+    /// The same for a request that runs now. Where it names no source, standard input is one, if its first bytes are a
+    /// capture.
+    pub(crate) fn session_now(
+        &self,
+        place: &PlaceArgs,
+        request: &RequestArgs,
+    ) -> Result<(Session, RequestText), CommandError> {
+        let named = self.source(request)?;
+        if named.is_some() || request.is_on_standard_input() {
+            return self.reading(named, place, request);
+        }
+        let text = request.read()?;
+        let is_read = place.session().lacks_source(&text.source, &text.variables) && standard_input::is_capture();
+        self.reading(is_read.then(|| FilterCall::new("pcap", ["-".to_string()])), place, request)
+    }
+
+    fn reading(
+        &self,
+        source: Option<FilterCall>,
+        place: &PlaceArgs,
+        request: &RequestArgs,
+    ) -> Result<(Session, RequestText), CommandError> {
+        if source.is_none() && request.is_missing() {
+            return Err(no_request().with_help("or `-r FILE` alone, to look at its packets"));
+        }
+        Ok((place.session().reading(source).first(self.count), request.read()?))
+    }
+
     /// The source that they name. An error if it needs the standard input from which the request is read.
-    pub(crate) fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, CommandError> {
-        if self.read.iter().any(|file| file == "-") && request.file.as_ref().is_some_and(|file| file.as_os_str() == "-")
-        {
+    fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, CommandError> {
+        if self.read.iter().any(|file| file == "-") && request.is_on_standard_input() {
             let text = "the request and a capture cannot both be read from standard input";
             return Err(CommandError::Wrong(text.into()));
         }
@@ -75,17 +119,37 @@ pub(crate) struct RequestText {
     pub(crate) variables: BTreeMap<String, String>,
 }
 
+fn no_request() -> CommandError {
+    CommandError::Wrong("there is no request".into())
+        .with_help("streamline run 'pcap trace.pcap | http | files dir=out'")
+}
+
 impl RequestArgs {
-    pub(crate) fn read(&self) -> Result<RequestText, CommandError> {
+    /// Whether the command line has no request, not even an empty one.
+    fn is_missing(&self) -> bool {
+        self.request.is_none() && self.file.is_none()
+    }
+
+    fn is_on_standard_input(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.as_os_str() == "-")
+    }
+
+    /// The request's text. An error if there is none.
+    pub(crate) fn required(&self) -> Result<RequestText, CommandError> {
+        if self.is_missing() { Err(no_request()) } else { self.read() }
+    }
+
+    /// The request's text. To look at what its source gives, if there is none.
+    fn read(&self) -> Result<RequestText, CommandError> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
-            let source = self.request.clone().unwrap_or_default();
+            let source = self.request.clone().unwrap_or_else(|| "inspect".to_string());
             if !self.more.is_empty() {
                 return Err(hints::several_words(&[&[source], &self.more[..]].concat()));
             }
             return Ok(RequestText { source, name: COMMAND_LINE.to_string(), variables });
         };
-        let (name, read) = if file.as_os_str() == "-" {
+        let (name, read) = if self.is_on_standard_input() {
             let mut source = String::new();
             ("standard input".to_string(), std::io::stdin().read_to_string(&mut source).map(|_| source))
         } else {

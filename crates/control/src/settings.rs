@@ -7,7 +7,7 @@ use request::{Diagnostic, Span};
 use std::time::Duration;
 
 /// Settings of a request as a whole.
-pub static SETTINGS: [Param; 7] = [
+pub static SETTINGS: [Param; 8] = [
     Param::new(
         "workers",
         ParamType::Text,
@@ -15,6 +15,12 @@ pub static SETTINGS: [Param; 7] = [
          these is expected to be fastest; 1 = all in one thread",
     )
     .default("1"),
+    Param::new(
+        "for",
+        ParamType::Duration,
+        "how long the request runs, by the clock of this machine, on files too; then it ends as after Ctrl-C; as long as its \
+         input if not given",
+    ),
     Param::new(
         "latency",
         ParamType::Duration,
@@ -55,6 +61,9 @@ pub(crate) fn check(settings: &Params, key: &str, span: Span) -> Result<(), Diag
     let text = settings.text(key).unwrap_or_default();
     let wrong = |[message, label]: [String; 2]| Diagnostic::new(message, span).with_label(label);
     match key {
+        "for" if settings.number("for") == Some(0) => {
+            Err(Diagnostic::new("`for=0` ends the request before it begins", span).with_label("longer than nothing"))
+        }
         "workers" => workers(text).map(drop).map_err(wrong),
         "cpus" => {
             let wanted = processors(text).map_err(wrong)?;
@@ -113,6 +122,11 @@ fn list(cpus: &[u32]) -> String {
 /// How much later than it came a block may be found (`set latency=`).
 pub fn latency(settings: &Params) -> Option<Duration> {
     settings.number("latency").map(Duration::from_nanos)
+}
+
+/// How long a request runs (`set for=`). `None`: as long as its input.
+pub fn duration(settings: &Params) -> Option<Duration> {
+    settings.number("for").map(Duration::from_nanos)
 }
 
 /// A plan without nodes, with what a request's settings say.

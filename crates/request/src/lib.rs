@@ -28,7 +28,7 @@ pub mod tree;
 mod value;
 
 pub use base::nearest;
-pub use begin::begin_with;
+pub use begin::{Role, begin_with, put_behind_sources};
 pub use diagnostic::{Diagnostic, Span};
 pub use expand::expand;
 pub use parser::parse;

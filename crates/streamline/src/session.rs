@@ -2,10 +2,12 @@
 
 mod change;
 mod placing;
+mod timer;
 
 pub use crate::error::Error;
 pub(crate) use change::PreparedChange;
 pub use change::RunningPlan;
+pub(crate) use timer::Timer;
 
 use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
@@ -33,7 +35,7 @@ use filters::conversations;
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
 use placing::{Carried, Here};
-use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
+use request::{Diagnostic, FilterCall, Item, Par, Role, Term, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -70,6 +72,8 @@ pub struct Session {
     isolator: Vec<OsString>,
     /// The source for chains of a request that begin without one.
     source: Option<FilterCall>,
+    /// The number of packets after which a request ends.
+    first: Option<u64>,
     joined: Mutex<Weak<Client>>,
 }
 
@@ -116,6 +120,7 @@ impl Session {
             parser: None,
             isolator: Vec::new(),
             source: None,
+            first: None,
             joined: Mutex::default(),
         }
     }
@@ -168,6 +173,24 @@ impl Session {
         self
     }
 
+    /// Ends a request after this number of packets of each source: those that pass the selectors right behind it. `None`:
+    /// no limit.
+    #[must_use]
+    pub fn first(mut self, count: Option<u64>) -> Session {
+        self.first = count;
+        self
+    }
+
+    /// Whether a chain of this request begins without a source. Not where the text has an error.
+    pub fn lacks_source(&self, source: &str, variables: &BTreeMap<String, String>) -> bool {
+        let any = FilterCall::new("pcap", []);
+        self.parse(source, variables).is_ok_and(|mut text| request::begin_with(&mut text, &any, &self.may_begin()) > 0)
+    }
+
+    fn may_begin(&self) -> impl Fn(&str) -> bool {
+        |name| self.registry.find(name).is_some_and(Kind::may_begin)
+    }
+
     /// Like [`parse`](Session::parse). Chains without a source get the session's; at least one chain must lack a
     /// source.
     fn parse_whole(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
@@ -216,13 +239,20 @@ impl Session {
             text.items.extend(request::parse(&format!("set workers={workers}"))?.items);
         }
         let begun = self.begin(&mut text);
+        if let Some(count) = self.first {
+            let role = |name: &str| match self.registry.find(name) {
+                Some(kind) if kind.may_begin() => Role::Source,
+                Some(kind) if kind.selector => Role::Selector,
+                _ => Role::Other,
+            };
+            request::put_behind_sources(&mut text, &FilterCall::new("head", [count.to_string()]), &role);
+        }
         Ok((text, begun))
     }
 
     /// Puts the session's source before chains without one, and gives their number.
     fn begin(&self, text: &mut Text) -> usize {
-        let is_source = |name: &str| self.registry.find(name).is_some_and(Kind::may_begin);
-        self.source.as_ref().map_or(0, |call| request::begin_with(text, call, &is_source))
+        self.source.as_ref().map_or(0, |call| request::begin_with(text, call, &self.may_begin()))
     }
 
     /// The request's text with the source that it leaves out, for people.
@@ -382,6 +412,7 @@ impl Session {
             // A program that takes blocks one by one runs all filters in its own thread.
             isolator: Vec::new(),
             source: self.source.clone(),
+            first: self.first,
             joined: Mutex::default(),
         }
     }
@@ -584,12 +615,18 @@ impl Job {
         Measured::of(report, &self.meters)
     }
 
+    /// Sets `stop` after the time that the request gives itself (`set for=`).
+    pub(crate) fn timer(&self, stop: &StopFlag) -> Option<Timer> {
+        settings::duration(&self.running.design.graph.settings).map(|time| Timer::start(time, stop))
+    }
+
     /// Like [`run`](Job::run), but also gives the report of a run that failed.
     pub fn run_to_end(
         &mut self,
         stop: &StopFlag,
         look: &mut dyn FnMut(&mut Worker),
     ) -> (Result<Finished, Error>, Report) {
+        let _timer = self.timer(stop);
         let end = self.worker.run(stop, look);
         let report = self.worker.report();
         debug_assert_eq!(report.check(), Ok(()));

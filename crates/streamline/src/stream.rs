@@ -12,7 +12,7 @@
 //! Not for requests that run beside the program: that is [`Job`].
 
 use crate::error::Error;
-use crate::session::{Finished, Job, Session};
+use crate::session::{Finished, Job, Session, Timer};
 use base::atomic::StopFlag;
 use base::id::Class;
 use base::limits::{BLOCK_BYTES, PUSHED_BYTES};
@@ -34,6 +34,7 @@ pub struct Stream {
     job: Job,
     run: Run,
     stop: StopFlag,
+    _timer: Option<Timer>,
     exchange: Exchange,
     ends: Vec<OpenEnd>,
     /// The blocks of the last turn. Those before `next` are released, except the last one while it is lent.
@@ -159,6 +160,7 @@ impl Session {
         let stop = StopFlag::new();
         Ok(Stream {
             run: job.worker.begin(&stop),
+            _timer: job.timer(&stop),
             job,
             stop,
             exchange,

@@ -29,9 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let source = args.source.source(&args.request)?;
-    let request = args.request.read()?;
-    let session = args.place.session().reading(source);
+    let (session, request) = args.source.session(&args.place, &args.request)?;
     let design = session.design(&request.source, &request.variables);
     let design = design.map_err(|error| request.tell(error))?;
     hints::tell_idle(&design);

@@ -32,9 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let source = args.source.source(&args.request)?;
-    let request = args.request.read()?;
-    let session = args.place.session().reading(source);
+    let (session, request) = args.source.session(&args.place, &args.request)?;
     let design = session.design(&request.source, &request.variables).map_err(|error| request.tell(error))?;
     // Files that are missing may be there when the request runs.
     session.missing(&design).map_err(|error| request.tell(error))?;

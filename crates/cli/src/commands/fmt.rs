@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let request = args.request.read()?;
+    let request = args.request.required()?;
     let text = parse(&request.source).map_err(|diagnostic| request.tell(Error::Request(diagnostic)))?;
     if args.paper {
         let main_key = |name: &str| Some(registry().find(name)?.main_param()?.key.to_string());

@@ -37,7 +37,7 @@ f spread=2       two threads run f, each with a part of the blocks; order is kep
 f isolate=yes    a process of its own runs f, and can do nothing else; restart=yes: another one, where it died
 f name=x ... @x  a node with a name, and a path that goes on from it or into it
 let web = http | files dir=out; pcap x | web        a piece of a request
-set workers=1 latency=1ms share=yes   settings of the request; workers=N, pipeline or auto
+set workers=1 latency=1ms for=10s     settings of the request; workers=N, pipeline or auto; for: how long it runs
 $x, ${x}         filled by -D x=value
 # ...            a comment
 Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.

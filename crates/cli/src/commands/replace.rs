@@ -42,7 +42,7 @@ Examples:
   streamline replace 4711 -f night.srl -D dir=/srv/night";
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let request = args.request.read()?;
+    let request = args.request.required()?;
     let target = running::find(args.id, &args.daemon.path())?;
     let RequestText { source, name, variables } = request;
     match target.ask(&Question::Replace(NewRequest { source, name, variables }))? {

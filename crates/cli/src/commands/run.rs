@@ -16,6 +16,9 @@ use streamline::{End, Report, StopFlag};
 
 /// Run a request
 ///
+/// Without a request, `-r FILE` or `-i DEVICE` prints the packets. A request without a source reads standard input, if that is
+/// a capture.
+///
 /// It ends with its input. Ctrl-C (or SIGTERM, or SIGHUP) ends it before that: blocks that have come are carried
 /// through, files are closed, and the counts are printed. More signals within a second count as the same one; a later
 /// one abandons the request at once, and leaves files as they are.
@@ -66,15 +69,14 @@ enum Stats {
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let source = args.source.source(&args.request)?;
-    let request = args.request.read()?;
+    let (session, request) = args.source.session_now(&args.place, &args.request)?;
     let listener = args.metrics.listen()?;
     let stop = StopFlag::new();
     // With JSON on standard error, a program reads it: print only that.
     let is_read_by_program = args.stats == Stats::Json && args.stats_file.is_none();
     let quiet = args.quiet || is_read_by_program;
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
-    let session = args.place.session().reading(source).measure(args.profile);
+    let session = session.measure(args.profile);
     let session = Arc::new(if args.json { session.as_json() } else { session });
     let job = session.prepare(&request.source, &request.variables);
     let mut job = job.map_err(|error| request.tell(error))?;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// What `check` takes of the options of `run`, and whether an argument follows.
 const OPTIONS: &[(&str, bool)] =
-    &[("-r", true), ("-i", true), ("-D", true), ("-f", true), ("--share", false), ("--workers", true)];
+    &[("-r", true), ("-i", true), ("-c", true), ("-D", true), ("-f", true), ("--share", false), ("--workers", true)];
 
 /// Options of other commands that take an argument.
 const OTHER_OPTIONS: &[&str] = &["--stats", "--plain"];
@@ -115,8 +115,13 @@ fn requests_of_the_guide_are_right_or_fail_as_it_says() {
         }
         let lines = code(&page);
         for (at, line) in lines.iter().enumerate() {
-            for command in commands(line.trim_start_matches("$ ")) {
-                let Some(arguments) = to_check(&command) else { continue };
+            for (place, command) in commands(line.trim_start_matches("$ ")).iter().enumerate() {
+                let Some(mut arguments) = to_check(command) else { continue };
+                // A command behind another one may read its output.
+                let names_source = |text: &&str| ["-r", "-i", "-f"].contains(text) || text.contains("pcap ");
+                if place > 0 && !arguments.iter().any(names_source) {
+                    arguments.extend(["-r", "-"]);
+                }
                 count += 1;
                 let output = Command::new(env!("CARGO_BIN_EXE_streamline"))
                     .args(&arguments)

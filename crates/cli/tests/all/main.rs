@@ -22,6 +22,7 @@ mod replace;
 mod requests;
 mod rings;
 mod rules;
+mod sources;
 mod stages;
 mod strangers;
 mod terminal;

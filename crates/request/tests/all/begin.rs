@@ -1,6 +1,6 @@
 //! A source from outside the text is put before each chain that begins without one, and before no other.
 
-use request::{FilterCall, begin_with, expand, parse, print, print_paper};
+use request::{FilterCall, Role, begin_with, expand, parse, print, print_paper, put_behind_sources};
 
 const FILTERS: &[&str] = &["pcap", "tcp", "udp", "count", "ip", "port"];
 
@@ -38,8 +38,35 @@ fn chains_that_begin_with_a_source_or_a_reference_stay() {
     check("pcap y name=a | tcp; @a | udp", "pcap y name=a | tcp; @a | udp", 0);
     check("{ pcap y + pcap z } | tcp", "{ pcap y + pcap z } | tcp", 0);
     check("pcap y | tcp + udp", "pcap y | tcp + pcap x | udp", 1);
-    check("tcp name=a; @a | count", "pcap x | tcp name=a; @a | count", 1);
     check("set a=1", "set a=1", 0);
+    check("tcp name=a; @a | count", "pcap x | tcp name=a; @a | count", 1);
+}
+
+#[test]
+fn a_limit_stands_behind_each_source_and_its_selectors() {
+    let role = |name: &str| match name {
+        "pcap" => Role::Source,
+        "ip" | "port" => Role::Selector,
+        _ => Role::Other,
+    };
+    let rows = [
+        ("pcap x", "pcap x | head 5"),
+        ("pcap x | tcp", "pcap x | head 5 | tcp"),
+        ("pcap x | ip | port 80 | tcp", "pcap x | ip | port 80 | head 5 | tcp"),
+        ("pcap x | not ip and port 80", "pcap x | not ip and port 80 | head 5"),
+        ("pcap x | ip | port |22 tcp", "pcap x | ip | head 5 | port |22 tcp"),
+        ("pcap x |! tcp", "pcap x | head 5 |! tcp"),
+        ("pcap x || tcp", "pcap x | head 5 || tcp"),
+        ("pcap x | { tcp + udp }", "pcap x | head 5 | { tcp + udp }"),
+        ("{ pcap x + pcap y | ip } | tcp", "{ pcap x + pcap y | ip } | head 5 | tcp"),
+        ("{ pcap x | tcp + pcap y } | count", "{ pcap x | head 5 | tcp + pcap y | head 5 } | count"),
+        ("pcap x name=all | ip | tcp; @all | udp", "pcap x | head 5 name=all | ip | tcp; @all | udp"),
+    ];
+    for (source, expected) in rows {
+        let mut text = expand(&parse(source).unwrap(), &Default::default(), &|name| FILTERS.contains(&name)).unwrap();
+        put_behind_sources(&mut text, &FilterCall::new("head", ["5".to_string()]), &role);
+        assert_eq!(print(&text).trim_end().replace('\n', " "), expected, "{source}");
+    }
 }
 
 #[test]

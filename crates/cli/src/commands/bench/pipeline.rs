@@ -100,7 +100,7 @@ impl Row {
 
 pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
     args.common.check_svg()?;
-    let request = args.request.read()?;
+    let request = args.request.required()?;
     if words(&request.source).count() == 0 {
         let text = format!("the request does not say where the work stands: it lacks the word {WORD}");
         return Err(CommandError::Wrong(text).with_help("as in 'WORK | count'"));
