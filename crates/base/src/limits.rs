@@ -372,6 +372,9 @@ pub const TRANSACTIONS_WAITING: usize = 256;
 /// A request without a response is given up after this long.
 pub const TRANSACTION_IDLE_NS: u64 = 60 * SECOND_NS;
 
+/// An address has the name that DNS gave it for this long at least, whatever the TTL.
+pub const DNS_NAME_SECONDS: u64 = 3600;
+
 /// Flows whose application protocol is kept for logs, until the flow's own record comes.
 pub const SERVICES: usize = 1 << 20;
 

@@ -50,17 +50,19 @@ fn check_records(graph: &mut Graph) -> Result<(), Diagnostic> {
             given[id.index()] = comes;
             continue;
         };
-        let made = kind.records.map_or(Ok(None), |records| records(params, &comes));
+        let made = kind.records.map_or(Ok(Vec::new()), |records| records(params, &comes));
         let made = made.map_err(|error| diagnostic(error, params, param_spans, vertex.span))?;
         let come = comes.iter().map(|schema| schema.id()).collect();
-        given[id.index()] = match made.or(kind.schema) {
+        let first = made.first().map(|made| made.id());
+        given[id.index()] = match kind.schema {
+            _ if !made.is_empty() => made,
             Some(schema) => [schema].into_iter().chain(kind.other_schema).collect(),
             None if kind.gives == Gives::Same || kind.records.is_some() => comes,
             None => Vec::new(),
         };
         if let Task::Filter(call) = &mut graph.node_mut(id).task {
             call.params.set_come(come);
-            made.into_iter().for_each(|made| call.params.set_records(made.id()));
+            first.into_iter().for_each(|made| call.params.set_records(made));
         }
     }
     Ok(())

@@ -173,8 +173,8 @@ pub type Opens = fn(&Params) -> Option<Vec<Predicate>>;
 pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
 
 /// Checks parameters that name fields against the schemas of the records that may come; an empty list: the schemas are
-/// not known. Gives the schema of the filter's own records, `None` for a filter that hands on the records that came.
-pub type Records = fn(&Params, &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError>;
+/// not known. Gives the schemas of the filter's own records; an empty list: it hands on the records that came.
+pub type Records = fn(&Params, &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError>;
 
 /// The names of the fields that a filter with these parameters reads of records.
 pub type ReadsFields = fn(&Params) -> Vec<String>;

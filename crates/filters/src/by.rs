@@ -57,7 +57,7 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
     .reads_fields(names)
     .gives(Type::Record)
     .mode(Mode::Serial)
-    .names_fields(|params, schemas| schema(params, schemas).map(Some))
+    .names_fields(|params, schemas| schema(params, schemas).map(|schema| vec![schema]))
     .examples(&[
         Example { request: "pcap dns.pcap | dns | by dns.type", output: TYPES },
         Example { request: "pcap web.pcap | http | by http.hostname http.status top=2", output: WEB },

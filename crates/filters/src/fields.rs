@@ -52,13 +52,13 @@ src_ip\tdns.type\tdns.rrname\tdns.answers.rdata
 8.8.8.8\tresponse\tsuricata.io\t35.209.168.153
 ";
 
-fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     let mut at = 0;
     for name in params.list("field") {
         known(name, schemas, "field", at..at + name.len())?;
         at += name.len();
     }
-    Ok(None)
+    Ok(Vec::new())
 }
 
 fn check_name(params: &mut Params) -> Result<(), ParamError> {

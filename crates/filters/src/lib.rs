@@ -31,6 +31,7 @@ filter::filters! {
     dhcp,
     dns,
     drop,
+    enrich,
     ether,
     ethernet,
     eve,

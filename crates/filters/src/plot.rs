@@ -43,7 +43,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
     .mode(Mode::Serial)
     .sink()
     .completes(|params| ending::check(params, "out", &["svg"]))
-    .names_fields(|params, schemas| fields(params, schemas).map(|_| None))
+    .names_fields(|params, schemas| fields(params, schemas).map(|_| Vec::new()))
     .examples(&[Example {
         request: "pcap browse.pcap | packets | plot frame.len every=1s by=proto out=rates.svg",
         output: "",

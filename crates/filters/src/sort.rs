@@ -42,7 +42,7 @@ const PIECE: usize = 64;
 /// Memory cost of a held record, apart from its bytes and its keys.
 const OVERHEAD: u64 = 80;
 
-fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     let mut at = 0;
     for (text, (name, _)) in params.list("field").iter().zip(fields(params)) {
         known(&name, schemas, "field", at..at + name.len()).map_err(|error| match name.contains(':') {
@@ -51,7 +51,7 @@ fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static
         })?;
         at += text.len();
     }
-    Ok(None)
+    Ok(Vec::new())
 }
 
 /// The fields, and whether the largest value of each comes first.

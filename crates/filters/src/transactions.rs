@@ -56,16 +56,16 @@ const WEB: &str = "{\"http\":{\"status\":200},\"count\":10,\"sum\":{\"http\":{\"
 const _: () = assert!(TRANSACTIONS_WAITING == 256 && META_KEPT_BYTES == 64 << 20, "the manual says so");
 
 /// The schema of the records. `schemas`: those of the input.
-fn check(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+fn check(schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     match schemas {
-        [] => Ok(None),
+        [] => Ok(Vec::new()),
         // Whether messages or records come is unknown here; the schema with more fields does no harm.
-        [schema] => {
-            schema_of(schema, schema.field("http.url").is_some() || is_alone(schema)).map(Some).ok_or_else(|| {
+        [schema] => schema_of(schema, schema.field("http.url").is_some() || is_alone(schema))
+            .map(|schema| vec![schema])
+            .ok_or_else(|| {
                 ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
                     .with_help("`http`, `dns` and `tls` give some")
-            })
-        }
+            }),
         _ => Err(ParamError::of_request("records of several kinds come here")
             .with_help("give each kind its own: { dns | transactions + tls | transactions }")),
     }

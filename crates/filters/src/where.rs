@@ -27,7 +27,7 @@ pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an e
     .reads_fields(|params| expression(params).map_or(Vec::new(), |expression| expression.names()))
     .mode(Mode::Session(SessionKey::Class))
     .touches(Parts::DATA.with(Parts::METADATA), Parts::NONE)
-    .names_fields(|params, schemas| expression(params)?.check(schemas, "expr").map(|()| None))
+    .names_fields(|params, schemas| expression(params)?.check(schemas, "expr").map(|()| Vec::new()))
     .examples(&[Example {
         request: "pcap dns.pcap | dns | where \"dns.type = response and dns.answers.ttl >= 600\" | fields dns.answers.rdata",
         output: "dns.answers.rdata\n35.209.168.153\n35.209.168.153\n",

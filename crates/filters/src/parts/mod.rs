@@ -30,6 +30,7 @@ pub mod origin;
 pub(crate) mod outlet;
 pub(crate) mod pace;
 pub(crate) mod policy;
+pub(crate) mod port_names;
 pub(crate) mod ports;
 pub(crate) mod printable;
 pub mod received;
