@@ -18,7 +18,9 @@ macro_rules! tell {
 mod commands;
 mod daemon_client;
 mod exit;
+mod fold;
 mod hints;
+mod keys;
 mod losses;
 mod metrics;
 mod place;
@@ -43,6 +45,10 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "streamline", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
+    /// When text for people has colours; the variable NO_COLOR turns them off on a terminal
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: terminal::Colours,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -106,7 +112,10 @@ fn main() -> ExitCode {
 /// The command of this command line. `None`: it asked for help, which was printed.
 fn command() -> Result<Option<Command>, CommandError> {
     match Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())) {
-        Ok(cli) => Ok(Some(cli.command)),
+        Ok(cli) => {
+            terminal::set_colours(cli.color);
+            Ok(Some(cli.command))
+        }
         Err(error) => match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
             (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => Err(hints::no_command(word)),
             _ => {
@@ -158,15 +167,16 @@ fn run(command: Option<Command>) -> Outcome {
     }
 }
 
-/// Prints text for people to standard output. Escape sequences in quoted names are shown as text.
+/// Prints text for people to standard output. Escape sequences in quoted names are shown as text, and lines are folded to
+/// the terminal's width.
 fn print_text(text: &str) -> Outcome {
-    print_data(&base::terminal::text(text))
+    print_data(&terminal::coloured(fold::folded(&base::terminal::text(text), terminal::stdout_columns())))
 }
 
-/// Prints text to standard output: unchanged for programs, as [`print_text`] does for people.
+/// Prints text to standard output: unchanged for programs; on a terminal, escape sequences are shown as text.
 fn print_exact(text: &str) -> Outcome {
     use std::io::IsTerminal;
-    if std::io::stdout().is_terminal() { print_text(text) } else { print_data(text) }
+    if std::io::stdout().is_terminal() { print_data(&base::terminal::text(text)) } else { print_data(text) }
 }
 
 fn print_json(value: &serde_json::Value) -> Outcome {

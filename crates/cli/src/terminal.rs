@@ -5,7 +5,7 @@
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use streamline::Output;
 use streamline::session::columns_of;
@@ -19,10 +19,12 @@ static WRITTEN: Mutex<Option<Instant>> = Mutex::new(None);
 /// Standard output for data. On a terminal, data take the place of the line of progress.
 pub(crate) fn data() -> Output {
     let stdout = std::io::stdout();
-    match stdout.is_terminal() {
+    let bold = has_colours(&stdout);
+    let output = match stdout.is_terminal() {
         true => Output::terminal(Box::new(Shown(stdout)), || columns_of(std::io::stdout())),
         false => Output::new(Box::new(stdout), false),
-    }
+    };
+    output.with_bold_heads(bold)
 }
 
 /// Whether a line can stand below the data on the terminal: none have come for `silence`.
@@ -45,6 +47,79 @@ impl Write for Shown {
     fn flush(&mut self) -> std::io::Result<()> {
         self.0.flush()
     }
+}
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Colours {
+    /// On a terminal that understands them, unless NO_COLOR is set (no-color.org).
+    #[default]
+    Auto,
+    /// Wherever text is for people.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+static COLOURS: OnceLock<Colours> = OnceLock::new();
+
+/// Says when colours are used, once.
+pub(crate) fn set_colours(colours: Colours) {
+    let _ = COLOURS.set(colours);
+}
+
+fn has_colours(stream: &impl IsTerminal) -> bool {
+    match COLOURS.get().copied().unwrap_or_default() {
+        Colours::Always => true,
+        Colours::Never => false,
+        Colours::Auto => {
+            let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            !is_unwanted && has_escapes() && stream.is_terminal()
+        }
+    }
+}
+
+const BOLD_RED: &str = "\x1b[1;31m";
+const BOLD_YELLOW: &str = "\x1b[1;33m";
+const GREEN: &str = "\x1b[32m";
+const CYAN: &str = "\x1b[36m";
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";
+
+/// The beginnings of lines that have a colour, in messages and in `doctor`.
+const PAINTED: [(&str, &str); 6] = [
+    ("error:", BOLD_RED),
+    ("warning:", BOLD_YELLOW),
+    ("note:", CYAN),
+    ("= help:", CYAN),
+    ("ok  ", GREEN),
+    ("--  ", BOLD_YELLOW),
+];
+
+/// Colours the first words of lines, and the marks under a place in a request. The text has no escape sequences.
+fn painted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 32);
+    for line in text.split_inclusive('\n') {
+        let begin = line.len() - line.trim_start().len();
+        let (indent, rest) = line.split_at(begin);
+        let mark = rest.strip_prefix('|').filter(|marks| marks.trim_start().starts_with('^'));
+        match PAINTED.iter().find(|(word, _)| rest.starts_with(word)) {
+            Some((word, colour)) => {
+                out.extend([indent, colour, word.trim_end(), PLAIN, &rest[word.trim_end().len()..]])
+            }
+            None if mark.is_some() => {
+                let (marks, end) = rest.split_at(rest.trim_end().len());
+                out.extend([indent, "|", RED, &marks[1..], PLAIN, end]);
+            }
+            None => out.push_str(line),
+        }
+    }
+    out
+}
+
+/// Text for people on standard output, which has no escape sequences, with colours where they are wanted.
+pub(crate) fn coloured(text: String) -> String {
+    if has_colours(&std::io::stdout()) { painted(&text) } else { text }
 }
 
 /// Whether the terminal understands escape sequences. TERM says so.
@@ -73,8 +148,10 @@ pub(crate) fn tell(text: Arguments<'_>) {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stderr = std::io::stderr().lock();
     let text = format!("{text}");
+    let text = base::terminal::text(&text);
+    let text = if has_colours(&stderr) { painted(&text).into() } else { text };
     let cleared = clear(&mut shown, &mut stderr);
-    let _ = cleared.and_then(|()| write!(stderr, "{}", base::terminal::text(&text))).and_then(|()| stderr.flush());
+    let _ = cleared.and_then(|()| write!(stderr, "{text}")).and_then(|()| stderr.flush());
 }
 
 fn clear(shown: &mut usize, stderr: &mut impl Write) -> std::io::Result<()> {
@@ -126,6 +203,13 @@ mod tests {
         for (before, line, escapes, expected) in rows {
             assert_eq!(over(before, line, escapes), expected, "{before} {line:?}");
         }
+    }
+
+    #[test]
+    fn first_words_of_messages_and_marks_have_colours() {
+        let text = "error: a\n  --> request:1:1\n   |\n 1 | error: x\n   | ^^^^^ here\n   = help: b\nok  c  d\nplain\n";
+        let expected = "\x1b[1;31merror:\x1b[0m a\n  --> request:1:1\n   |\n 1 | error: x\n   |\x1b[31m ^^^^^ here\x1b[0m\n   \x1b[36m= help:\x1b[0m b\n\x1b[32mok\x1b[0m  c  d\nplain\n";
+        assert_eq!(painted(text), expected);
     }
 
     #[test]

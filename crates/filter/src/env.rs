@@ -68,6 +68,7 @@ pub struct Output {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     eager: bool,
     columns: Option<Columns>,
+    bold_heads: bool,
 }
 
 /// Gives the columns that a terminal has now.
@@ -76,7 +77,7 @@ type Columns = Arc<dyn Fn() -> usize + Send + Sync>;
 impl Output {
     /// Writes to `writer`. `eager`: write each batch at once, because a person is looking.
     pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
-        Output { writer: Arc::new(Mutex::new(writer)), eager, columns: None }
+        Output { writer: Arc::new(Mutex::new(writer)), eager, columns: None, bold_heads: false }
     }
 
     /// Writes to a terminal, whose columns the function gives; they may change.
@@ -88,7 +89,22 @@ impl Output {
     /// An output for the first `count` lines. After the last line it reports the reader as gone, and discards the rest.
     pub fn for_lines(&self, count: u64) -> Output {
         let lines = FirstLines { writer: Arc::clone(&self.writer), left: count };
-        Output { columns: self.columns.clone(), ..Output::new(Box::new(lines), self.eager) }
+        Output {
+            columns: self.columns.clone(),
+            bold_heads: self.bold_heads,
+            ..Output::new(Box::new(lines), self.eager)
+        }
+    }
+
+    /// Sets whether heads of tables are bold.
+    #[must_use]
+    pub fn with_bold_heads(self, bold_heads: bool) -> Output {
+        Output { bold_heads, ..self }
+    }
+
+    /// Whether heads of tables are bold.
+    pub fn has_bold_heads(&self) -> bool {
+        self.bold_heads
     }
 
     /// Whether each batch should be written at once.

@@ -3,7 +3,7 @@
 use crate::exit::Outcome;
 use crate::hints;
 use crate::request_text::{RequestArgs, SourceArgs};
-use crate::{print_json, print_text};
+use crate::{print_exact, print_json, print_text};
 use control::Design;
 use control::graph::Origin;
 use engine::{NodeId, Task};
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         print_json(&json_of(&design))
     } else if args.dot {
-        print_text(&explain::dot(&design))
+        print_exact(&explain::dot(&design))
     } else {
         print_text(&explain::tree(&design))
     }

@@ -1,8 +1,8 @@
 //! `streamline filters`: lists the filters, and describes one with its parameters.
 
 use crate::exit::{CommandError, Outcome};
-use crate::{print_json, print_text};
-use filter::{ClassUse, Gives, Kind, Mode, Parts, Type};
+use crate::{fold, print_exact, print_json, print_text, terminal};
+use filter::{ClassUse, Gives, Group, Kind, Mode, Parts, Type};
 use std::fmt::Write;
 use streamline::registry;
 
@@ -29,17 +29,30 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let all: Vec<_> = kinds.iter().map(|kind| json(kind)).collect();
             return print_json(&serde_json::Value::from(all));
         }
-        let lines = kinds.iter().map(|kind| format!("{:12} {}\n", kind.name, kind.summary));
-        return print_text(&lines.collect::<String>());
+        return print_text(&list(&kinds));
     };
     match registry.find(name) {
         Some(kind) if args.json => print_json(&json(kind)),
-        Some(kind) => print_text(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
+        Some(kind) => {
+            let examples = if args.full { Examples::Full } else { Examples::Short };
+            let columns = terminal::stdout_columns().map_or(PROSE, |columns| columns.min(PROSE));
+            print_exact(&describe(kind, examples, columns))
+        }
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
             Err(CommandError::Wrong(format!("no filter `{name}`{guess}")))
         }
     }
+}
+
+/// The filters by group.
+fn list(kinds: &[&Kind]) -> String {
+    let group = |group: Group| {
+        let of_group = kinds.iter().filter(|kind| Group::of(kind) == group);
+        let lines = of_group.map(|kind| format!("  {:12}  {}\n", kind.name, kind.summary));
+        format!("{}\n{}", group.title(), lines.collect::<String>())
+    };
+    Group::ALL.map(group).join("\n")
 }
 
 /// How much of the examples' output is shown.
@@ -50,19 +63,24 @@ pub(crate) enum Examples {
     Full,
 }
 
-/// Characters of a line that is shown short.
-const SHORT: usize = 92;
+/// The longest lines of prose.
+const PROSE: usize = 96;
 
-/// The beginning of an example's output, on one line.
-fn short(output: &str) -> String {
+/// The indent of what an example prints.
+const INDENT: usize = 4;
+
+/// The beginning of an example's output, on a line of at most `columns` characters.
+fn short(output: &str, columns: usize) -> String {
     let line = output.lines().next().unwrap_or_default();
-    if line == output.trim_end_matches('\n') && line.chars().count() <= SHORT {
+    let most = columns.saturating_sub(INDENT);
+    if line == output.trim_end_matches('\n') && line.chars().count() <= most {
         return line.into();
     }
-    line.chars().take(SHORT - 3).chain("...".chars()).collect()
+    line.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
+/// Describes a filter in lines of at most `columns` characters; requests and their whole output have the lines they have.
+pub(crate) fn describe(kind: &Kind, examples: Examples, columns: usize) -> String {
     let mut text = format!("{} - {}\n", kind.name, kind.summary);
     let _ = writeln!(
         text,
@@ -103,8 +121,9 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     if let Some(name) = kind.behind {
         let _ = writeln!(text, "  `{name}` is inserted before it, unless the request says `set {name}=no`");
     }
+    text = fold::folded(&text, Some(columns));
     if !kind.help.is_empty() {
-        let _ = writeln!(text, "\n{}", filled(kind.help, 96));
+        let _ = writeln!(text, "\n{}", filled(kind.help, columns));
     }
     if !kind.params.is_empty() {
         let _ = writeln!(text, "\nParameters:");
@@ -113,20 +132,22 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
         let default = param.default.map_or(String::new(), |default| format!(", default {default}"));
         let must = if param.required { ", required" } else { "" };
         let main = if param.main { ", needs no key" } else { "" };
-        let _ = writeln!(text, "  {:14} {} ({}{must}{default}{main})", param.key, param.help, param.kind);
+        let line = format!("  {:14} {} ({}{must}{default}{main})", param.key, param.help, param.kind);
+        let _ = writeln!(text, "{}", fold::folded(&line, Some(columns)));
     }
     if !kind.examples.is_empty() {
         let _ = writeln!(text, "\nExamples:");
     }
     for example in kind.examples {
         let _ = writeln!(text, "  streamline run '{}'", example.request);
-        let output = if examples == Examples::Full { example.output.to_string() } else { short(example.output) };
+        let output =
+            if examples == Examples::Full { example.output.to_string() } else { short(example.output, columns) };
         output.lines().for_each(|line| {
-            let _ = writeln!(text, "    {line}");
+            let _ = writeln!(text, "{:INDENT$}{line}", "");
         });
     }
     if examples == Examples::Short
-        && kind.examples.iter().any(|example| short(example.output) != example.output.trim_end())
+        && kind.examples.iter().any(|example| short(example.output, columns) != example.output.trim_end())
     {
         let _ = writeln!(text, "\nAll that they print: streamline filters {} --full", kind.name);
     }
@@ -171,6 +192,7 @@ fn json(kind: &Kind) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "name": kind.name,
+        "group": Group::of(kind).title(),
         "summary": kind.summary,
         "help": kind.help,
         "takes": kind.takes.iter().map(Type::name).collect::<Vec<_>>(),
@@ -195,14 +217,53 @@ mod tests {
     use super::*;
 
     #[test]
+    fn filters_are_listed_by_group() {
+        let kinds = registry().kinds();
+        let text = list(&kinds);
+        let group_of = |name: &str| {
+            let (before, _) = text.split_once(&format!("\n  {name} ")).unwrap();
+            before.lines().rfind(|line| !line.starts_with(' ')).unwrap().to_string()
+        };
+        for (name, title) in [
+            ("ethernet", "Sources"),
+            ("bridge", "Sources"),
+            ("port", "Selection"),
+            ("match", "Selection"),
+            ("decap", "Frames"),
+            ("tcp", "Frames"),
+            ("dns", "Protocols"),
+            ("http", "Protocols"),
+            ("flows", "Records"),
+            ("rules", "Records"),
+            ("where", "Questions"),
+            ("by", "Questions"),
+            ("json", "Sinks"),
+            ("plot", "Sinks"),
+        ] {
+            assert!(group_of(name).starts_with(title), "{name}: {}", group_of(name));
+        }
+        assert_eq!(text.lines().filter(|line| line.starts_with("  ")).count(), kinds.len(), "{text}");
+    }
+
+    #[test]
+    fn a_description_fits_into_80_columns() {
+        for kind in registry().kinds() {
+            let text = describe(kind, Examples::Short, 80);
+            let is_own = |line: &&str| !line.trim_start().starts_with("streamline run");
+            let long: Vec<&str> = text.lines().filter(is_own).filter(|line| line.chars().count() > 80).collect();
+            assert!(long.is_empty(), "{}: {long:#?}", kind.name);
+        }
+    }
+
+    #[test]
     fn what_examples_print_is_shown_in_one_line_each_and_in_full_where_asked() {
         for (output, expected) in [("", ""), ("a b\n", "a b"), ("a\nb\n", "a..."), (&"\u{e4}".repeat(93), "...")] {
-            let shown = short(output);
-            assert!(shown.ends_with(expected) && shown.chars().count() <= SHORT, "{shown}");
+            let shown = short(output, 96);
+            assert!(shown.ends_with(expected) && shown.chars().count() <= 92, "{shown}");
         }
         let registry = registry();
         let http = registry.find("http").unwrap();
-        let (brief, full) = (describe(http, Examples::Short), describe(http, Examples::Full));
+        let (brief, full) = (describe(http, Examples::Short, PROSE), describe(http, Examples::Full, PROSE));
         let (_, examples) = brief.split_once("\nExamples:\n").unwrap();
         assert_eq!(examples.lines().count(), 2 * http.examples.len() + 2, "{examples}");
         assert!(examples.ends_with("streamline filters http --full\n"), "{examples}");

@@ -2,7 +2,7 @@
 
 use crate::commands::filters::{Examples, describe};
 use crate::exit::{CommandError, Outcome};
-use crate::{Cli, print_data};
+use crate::{Cli, fold, print_data};
 use clap::CommandFactory;
 use clap_mangen::Man;
 use std::fmt::Write as _;
@@ -94,19 +94,22 @@ fn page(words: &[String]) -> Result<String, CommandError> {
         (Some(command), _) => rendered(Man::new(command.clone().name(format!("streamline-{}", words.join("-")))))?,
     };
     if let Some(kind) = filter {
-        push_plain(&mut text, &format!("FILTER {}", kind.name), &describe(kind, Examples::Full));
+        push_plain(&mut text, &format!("FILTER {}", kind.name), &describe(kind, Examples::Full, COLUMNS));
     }
     if words.is_empty() {
-        push_plain(&mut text, "REQUESTS", LANGUAGE);
+        push_plain(&mut text, "REQUESTS", &fold::folded(LANGUAGE, Some(COLUMNS)));
         text.push_str(".SH FILTERS\n");
         for kind in registry.kinds() {
             let _ = writeln!(text, ".SS {}\n.nf", kind.name);
-            push_lines(&mut text, &describe(kind, Examples::Full));
+            push_lines(&mut text, &describe(kind, Examples::Full, COLUMNS));
             text.push_str(".fi\n");
         }
     }
     Ok(text)
 }
+
+/// The longest lines of text that `man` does not fill: on a terminal of 80 columns it indents them by 7.
+const COLUMNS: usize = 72;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -176,7 +179,8 @@ mod tests {
     fn without_a_formatter_a_page_is_text() {
         for name in [vec![], vec!["run".to_string()], vec!["http".to_string()]] {
             let text = plain(&page(&name).unwrap());
-            assert!(text.lines().all(|line| !line.starts_with('.') && !line.contains("\\-")), "{text}");
+            let is_command = |line: &str| line.starts_with(".") && line[1..].starts_with(char::is_uppercase);
+            assert!(text.lines().all(|line| !is_command(line) && !line.contains("\\-")), "{text}");
             assert!(text.contains("streamline run 'pcap") || text.contains("--stats"), "{text}");
         }
     }

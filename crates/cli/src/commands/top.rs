@@ -3,6 +3,7 @@
 use super::ps::parser;
 use crate::daemon_client;
 use crate::exit::{CommandError, Outcome};
+use crate::keys::Keys;
 use crate::place::DaemonArg;
 use crate::progress::{count, size};
 use crate::signals::Finishing;
@@ -24,7 +25,7 @@ use streamline::running::client::{self, Request};
 /// The listed requests are yours that run on several threads: the activity of each thread, blocks a second, and how
 /// many parcels of blocks wait for it, of how many, from which thread. Without a daemon only these are shown.
 ///
-/// On a terminal each view replaces the previous one; elsewhere it follows it.
+/// On a terminal each view replaces the previous one, and `q` ends it; elsewhere it follows it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Told)?;
     let clear = if std::io::stdout().is_terminal() && terminal::has_escapes() { "\x1b[H\x1b[2J" } else { "" };
+    let keys = Keys::listen();
     let users = Users::read();
     let mut before: Option<(Instant, Option<DaemonState>, ParserState, Vec<Request>)> = None;
     let mut views = 0;
@@ -84,7 +86,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             if crate::nobody_reads() {
                 return Ok(());
             }
-            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+            let nap = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
+            match &keys {
+                Some(keys) if keys.pressed(nap) == Some(b'q') => return Ok(()),
+                Some(_) => {}
+                None => std::thread::sleep(nap),
+            }
         }
     }
     Ok(())

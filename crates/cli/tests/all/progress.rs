@@ -27,7 +27,10 @@ struct Terminal {
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Errors,
+    /// Both outputs.
     All,
+    /// The input, too.
+    Keys,
 }
 
 impl Terminal {
@@ -50,13 +53,15 @@ impl Terminal {
         let name = ptsname(&screen, Vec::new()).unwrap();
         let user = File::options().read(true).write(true).open(PathBuf::from(name.to_str().unwrap())).unwrap();
         let mut command = Command::new(PROGRAM);
-        command.args(arguments).current_dir(folder).env_remove("TERM").process_group(0);
+        command.args(arguments).current_dir(folder).env_remove("TERM").env("NO_COLOR", "1").process_group(0);
         if let Some(term) = term {
             command.env("TERM", term);
         }
-        command.stdin(Stdio::piped()).stderr(user.try_clone().unwrap());
-        command.stdout(if at == At::All { Stdio::from(user) } else { Stdio::null() });
+        let same = || Stdio::from(user.try_clone().unwrap());
+        command.stdin(if at == At::Keys { same() } else { Stdio::piped() }).stderr(same());
+        command.stdout(if at == At::Errors { Stdio::null() } else { same() });
         let child = command.spawn().unwrap();
+        drop((user, command));
         Some(Terminal { screen: screen.into(), child, seen: Vec::new() })
     }
 
@@ -284,4 +289,59 @@ fn records_are_columns_on_a_terminal_and_json_elsewhere() {
     }
     let piped = Command::new(PROGRAM).args(["run", "-q", request]).current_dir(folder.path()).output().unwrap();
     assert!(piped.stdout.starts_with(b"{"), "{}", String::from_utf8_lossy(&piped.stdout));
+}
+
+#[test]
+fn q_ends_top() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["top", "--interval", "0.05", "--daemon", "/nowhere"];
+    let Some(mut terminal) = Terminal::start(At::Keys, None, folder.path(), &arguments) else { return };
+    terminal.until("\n");
+    terminal.screen.write_all(b"xq").unwrap();
+    let (seen, status) = terminal.end();
+    assert_eq!(status, Some(0), "{seen:?}");
+    assert!(!seen.contains("xq"), "keys are not echoed: {seen:?}");
+}
+
+#[test]
+fn colours_are_used_where_they_are_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("web.pcap"), capture()).unwrap();
+    let colours = |arguments: &[&str], variable: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).current_dir(folder.path()).env("NO_COLOR", variable);
+        let output = command.output().unwrap();
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let wrong = ["run", "pcap web.pcap | nix"];
+    let [_, told] = colours(&wrong, "");
+    assert!(told.starts_with("error: ") && !told.contains('\x1b'), "a pipe has none: {told}");
+    let [_, told] = colours(&[&wrong[..], &["--color", "always"]].concat(), "1");
+    assert!(told.starts_with("\x1b[1;31merror:\x1b[0m ") && told.contains("|\x1b[31m"), "{told:?}");
+    let table = ["run", "-q", "--color=always", "pcap web.pcap | count | inspect format=table"];
+    let [shown, _] = colours(&table, "1");
+    assert!(shown.starts_with("\x1b[1mblocks  bytes  wire_bytes\x1b[0m\n"), "{shown:?}");
+    let terminal = |term: Option<&str>, arguments: &[&str]| {
+        let arguments = [&["run", "-q", "pcap web.pcap | count"], arguments].concat();
+        Some(Terminal::start(At::All, term, folder.path(), &arguments)?.end().0)
+    };
+    // The variable NO_COLOR is set on this terminal.
+    let Some(seen) = terminal(Some("xterm"), &[]) else { return };
+    assert!(seen.starts_with("blocks  bytes"), "{seen:?}");
+    assert!(terminal(Some("xterm"), &["--color", "always"]).unwrap().starts_with("\x1b[1mblocks"));
+    assert!(terminal(Some("xterm"), &["--color", "never"]).unwrap().starts_with("blocks"));
+}
+
+#[test]
+fn lists_and_descriptions_are_folded_to_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in
+        [&["filters"][..], &["filters", "http"], &["explain", "pcap - | http | files dir=out"], &["doctor"]]
+    {
+        let Some(terminal) = Terminal::start(At::All, Some("xterm"), folder.path(), arguments) else { return };
+        let lines = screen(&terminal.end().0);
+        let is_request = |line: &&String| line.trim_start().starts_with("streamline run");
+        let long: Vec<_> = lines.iter().filter(|line| !is_request(line) && line.chars().count() > COLUMNS).collect();
+        assert!(long.is_empty(), "{arguments:?}: {long:#?}");
+    }
 }

@@ -89,6 +89,11 @@ impl Lines {
         matches!(&self.to, Target::Stdout(output) if output.eager())
     }
 
+    /// Whether the head of a table is bold.
+    pub(crate) fn has_bold_heads(&self) -> bool {
+        matches!(&self.to, Target::Stdout(output) if output.has_bold_heads())
+    }
+
     /// The columns of the terminal that the lines go to. `None`: they go elsewhere, and may have any length.
     pub(crate) fn columns(&self) -> Option<usize> {
         match &self.to {

@@ -69,7 +69,16 @@ impl Table {
         self.last = None;
         self.waiting.iter().for_each(|cells| self.columns.widen(cells));
         self.columns.fit(lines.columns());
-        for cells in self.heads.take().into_iter().chain(self.waiting.drain(..)) {
+        if let Some(heads) = self.heads.take() {
+            let [begin, end] = if lines.has_bold_heads() { ["\x1b[1m", "\x1b[0m"] } else { [""; 2] };
+            lines.buffer().extend_from_slice(begin.as_bytes());
+            self.columns.line(lines.buffer(), &heads);
+            lines.buffer().extend_from_slice(end.as_bytes());
+            if lines.line_done()? == Status::Finished {
+                return Ok(Status::Finished);
+            }
+        }
+        for cells in self.waiting.drain(..) {
             self.columns.line(lines.buffer(), &cells);
             if lines.line_done()? == Status::Finished {
                 return Ok(Status::Finished);
