@@ -38,7 +38,8 @@ pub(crate) struct SourceArgs {
     #[arg(short = 'r', long = "read", value_name = "FILE", conflicts_with = "interface", value_hint = clap::ValueHint::FilePath)]
     read: Vec<String>,
 
-    /// Capture this device where the request begins without a source, as `ethernet DEVICE`
+    /// Capture this device where the request begins without a source, as `ethernet DEVICE`; `any`: all devices, 'eth*': those
+    /// whose names match
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     interface: Option<String>,
 

@@ -11,7 +11,10 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
     .help(
         "The device is captured once for all its readers: each reader gets what its own request wants, and a \
          slow one loses only its own. What follows runs where the packets are, if it can: `bpf`, `host`, `port` and the other selectors, \
-         also joined by `and`, `or` and `not`; then `sample`; then `count`. So packets that no reader wants are never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
+         also joined by `and`, `or` and `not`; then `sample`; then `count`. So packets that no reader wants are never copied. `eth0@1/4` is the second of four parts of the traffic by flow. `any` stands for all devices, and \
+         `eth*` or `veth?` for those whose names match: a source for each one that is there when the request begins, with a ring \
+         each. `packets` says which device a packet came by (`in_iface`). A device that comes later is not captured; if one goes, the \
+         others go on, and the run fails at its end.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes packets away that the device \
          receives: neither the host nor who copies sees them. With selectors right behind it, or on each of its branches, that is \
@@ -27,7 +30,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
          (`streamline daemon --help`); `streamline stop --kept eth0` takes it back.",
     )
     .params(&[
-        Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
+        Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it; `any`, or a pattern with * and ?").required().main(),
         Param::new("mode", ParamType::Choice(&["tap", "consume"]), "a copy, or take the packets away").default("tap"),
         Param::new("everything", ParamType::Flag, "with mode=consume: take away all packets, where no `bpf` stands behind it")
             .default("no"),

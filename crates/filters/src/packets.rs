@@ -21,6 +21,7 @@ static SCHEMA: Schema = Schema::new(
         Field::new("frame.number", FieldType::Number),
         Field::new("frame.len", FieldType::Number),
         Field::new("frame.captured", FieldType::Number),
+        Field::new("in_iface", FieldType::Text),
         Field::new("vlan", FieldType::Rows(&VLAN)),
         Field::new("src_ip", FieldType::Address),
         Field::new("src_port", FieldType::Number),
@@ -46,7 +47,7 @@ pub static KIND: Kind = Kind::new("packets", "gives a record of each frame: time
     .also(&["frames", "list", "summary"])
     .help(
         "Gives one record for each frame or packet: `timestamp`, `frame.number` (from 1, as they come here), `frame.len` (bytes on \
-         the wire) and `frame.captured`, `vlan`, `src_ip`, `src_port`, `dest_ip`, `dest_port`, `proto`, what the transport header \
+         the wire) and `frame.captured`, `in_iface` (the device, if the capture names it), `vlan`, `src_ip`, `src_port`, `dest_ip`, `dest_port`, `proto`, what the transport header \
          says (`tcp.flags`, `tcp.seq`, `tcp.ack`, `tcp.window`, `icmp_type`, `icmp_code`), `payload_len` (bytes behind the \
          transport header on the wire), and `info`, a line about it. Fields that a frame does not have are not set. \
          `info` also names DNS messages, requests and answers of HTTP/1, and TLS hellos, as far as they begin in the frame. Nothing from the \
@@ -99,6 +100,9 @@ impl Packets {
         row.begin();
         row.time("timestamp", block.time).number("frame.number", *number);
         row.number("frame.len", block.wire().into()).number("frame.captured", block.len.into());
+        if let Some(name) = rings.interface(block).and_then(|interface| interface.name.as_deref()) {
+            row.text("in_iface", name);
+        }
         let vlans = match &parsed {
             Ok(frame) => frame.vlans(),
             Err(_) => encapsulation::parse(link, bytes)

@@ -3,12 +3,15 @@
 //! The ring has one reader, which reports its position. The writer waits for it half a ring before it would overwrite
 //! unread packets. Expressions are read under a lock, which is never held during that wait.
 
+use crate::cooked::{self, Form, Origin};
 use crate::shared::Shared;
 use buffer::live::words::{GRAIN_BYTES, PACKET_BYTES};
 use buffer::live::{Facts, LiveMemory, SlotFlags};
 use capture::copying::Copying;
+use packet::LinkType;
 use packet::capture::{Record, Stop};
 use packet::pcapng::{Direction, Reader, direction};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -21,6 +24,11 @@ pub struct Frames {
     shared: Arc<Shared>,
     reader: Reader,
     link_type: Option<u16>,
+    form: Form,
+    /// The devices of cooked frames, by the interface's number in the capture.
+    origins: HashMap<u32, Origin>,
+    /// A frame in its cooked form.
+    cooked: Vec<u8>,
     /// Written bytes that are not parsed yet: less than a block of the capture.
     rest: Vec<u8>,
     /// Packets and bytes published since the last wait for the reader.
@@ -31,9 +39,11 @@ pub struct Frames {
 
 impl Frames {
     /// For a ring that was never written.
-    pub fn new(copying: Copying, memory: LiveMemory, shared: Arc<Shared>) -> Frames {
+    pub fn new(copying: Copying, memory: LiveMemory, form: Form, shared: Arc<Shared>) -> Frames {
         let (reader, rest) = (Reader::new(), Vec::new());
-        Frames { copying, memory, shared, reader, link_type: None, rest, window: (0, 0), before: 0 }
+        let (origins, cooked) = (HashMap::new(), Vec::new());
+        let (link_type, window, before) = (None, (0, 0), 0);
+        Frames { copying, memory, shared, reader, link_type, form, origins, cooked, rest, window, before }
     }
 
     /// Publishes all complete frames. Returns the number of bytes parsed.
@@ -43,7 +53,13 @@ impl Frames {
         loop {
             let more = match self.reader.next(&bytes[at..]) {
                 Ok(record) => {
-                    let link = self.reader.interface(record.interface).map_or(0, |interface| interface.link.0);
+                    let interface = self.reader.interface(record.interface);
+                    let link = interface.map_or(LinkType(0), |interface| interface.link);
+                    if self.form == Form::Cooked {
+                        let name = interface.and_then(|interface| interface.name.as_deref());
+                        self.origins.entry(record.interface).or_insert_with(|| Origin::new(name, link));
+                    }
+                    let link = self.form.link_type().unwrap_or(link.0);
                     if self.link_type != Some(link) {
                         if !self.shared.admit(link) {
                             self.publish_batch(&batch, bytes)?;
@@ -75,7 +91,8 @@ impl Frames {
     fn publish_batch(&mut self, batch: &[(Record, usize)], bytes: &[u8]) -> io::Result<()> {
         let geometry = self.memory.geometry();
         let taken = |(record, _): &(Record, usize)| {
-            (u64::from(record.captured_len).min(PACKET_BYTES as u64) + GRAIN_BYTES).next_multiple_of(GRAIN_BYTES)
+            let len = u64::from(record.captured_len) + cooked::LONGER_MAX;
+            (len.min(PACKET_BYTES as u64) + GRAIN_BYTES).next_multiple_of(GRAIN_BYTES)
         };
         let order = self.reader.order();
         let mut rest = batch;
@@ -91,13 +108,22 @@ impl Frames {
             }
             let (now, later) = rest.split_at(count);
             self.window = window;
+            let (origins, cooked) = (&self.origins, &mut self.cooked);
             self.copying.batch(|publisher| {
                 for (record, at) in now {
                     let block = &bytes[*at..];
                     let outbound = direction(record.options(block), order) == Some(Direction::Outbound);
                     let flags = if outbound { SlotFlags::OUTBOUND } else { SlotFlags::default() };
-                    let facts = Facts { time: record.time_ns, wire: record.wire_len, flags, ..Facts::default() };
                     let data = record.data(block);
+                    let (data, longer) = match origins.get(&record.interface) {
+                        Some(origin) => {
+                            let longer = origin.cook(data, outbound, cooked);
+                            (&cooked[..], longer)
+                        }
+                        None => (data, 0),
+                    };
+                    let wire = record.wire_len.saturating_add_signed(longer);
+                    let facts = Facts { time: record.time_ns, wire, flags, ..Facts::default() };
                     publisher.publish(facts, &data[..data.len().min(PACKET_BYTES)]);
                 }
             });

@@ -10,7 +10,7 @@
 //! `libpcap.so.0.8`. It defines every symbol of libpcap 1.10. Calls that do not concern our devices go to the installed
 //! libpcap. So do expressions, files and names: for those, each of our handles has an inactive handle of libpcap's.
 //!
-//! - [`names`] — which devices are ours; [`host`] — opens them; [`request`] — a request in the place of a device
+//! - [`names`] — which devices are ours; [`host`] — opens them; [`request`] — a request in the place of a device; [`cooked`] — the form of `any`
 //! - [`live`] — an active handle: reading, waiting, filters. Start reading here
 //! - [`handle`] — the object that C points to, and which threads may use which parts; [`stop`] and [`meter`] — the two
 //!   parts for signal handlers
@@ -20,6 +20,7 @@
 //! have 256 bytes, and one thread at a time uses a handle. No panic crosses into C ([`guard`]).
 
 pub mod abi;
+pub mod cooked;
 pub mod data;
 pub mod exports;
 pub mod expression;

@@ -6,7 +6,8 @@
 //! | `sl:eth0@1/4` | the second of four parts of its flows |
 //! | `sl:` and a request | the packets that the request gives |
 //! | `eth0` | the device, if `STREAMLINE_PCAP` lists it (`eth0,eth1`) or is `all`: every network interface here or of the daemon |
-//! | others | libpcap's: `any`, files, USB, Bluetooth, rpcap |
+//! | `any` | all network interfaces together, if `STREAMLINE_PCAP` lists it or is `all` |
+//! | others | libpcap's: files, USB, Bluetooth, rpcap |
 //!
 //! With `STREAMLINE_PCAP=off` all names are libpcap's.
 
@@ -31,7 +32,12 @@ pub enum Target {
     },
     /// The packets of a request.
     Request(String),
+    /// The packets of all devices.
+    Any,
 }
+
+/// libpcap's name for all devices.
+const ANY: &str = "any";
 
 impl Target {
     /// The part of the flows.
@@ -59,6 +65,9 @@ fn find(name: &str, said: &str, is_interface: &dyn Fn(&str) -> bool) -> Option<T
         // A request has several words, or parentheses in the papers' notation. A device's name has neither.
         let is_request = rest.contains(|one: char| one.is_whitespace() || "|(".contains(one));
         return Some(if is_request { Target::Request(rest.into()) } else { device(rest) });
+    }
+    if name == ANY {
+        return (said == "all" || said.split(',').any(|one| one.trim() == ANY)).then_some(Target::Any);
     }
     let target = device(name);
     let Target::Device { name, .. } = &target else { return None };
@@ -109,7 +118,9 @@ mod tests {
             ("eth1", "eth0", None),
             ("", "eth0,", None),
             ("eth7", "all", device("eth7", None)),
-            ("any", "all", None),
+            ("any", "all", Some(Target::Any)),
+            ("any", "eth0,any", Some(Target::Any)),
+            ("any", "eth0", None),
             ("usbmon1", "all", None),
             ("eth7", "off", None),
         ];

@@ -22,6 +22,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::cooked::Form;
 use crate::frames::Frames;
 use crate::host;
 use crate::shared::Shared;
@@ -46,6 +47,9 @@ const RING_BYTES_MIN: u64 = 1 << 20;
 /// How long the thread has to end with the handle. After that, it is left running.
 const ENDING: Duration = Duration::from_secs(1);
 
+/// The request in the place of libpcap's device `any`.
+pub const ANY: &str = "ethernet any";
+
 /// A running request.
 pub struct Request {
     /// The ring's owner. Its own thread wakes sleeping readers.
@@ -54,8 +58,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Starts a request, and waits until its link type is known. Publishes no packets before [`want`](Self::want).
-    pub fn start(source: &str, ring_bytes: u64) -> Result<Request, CaptureError> {
+    /// Starts a request, and waits until its link type is known and its devices are open. Publishes no packets before [`want`](Self::want).
+    pub fn start(source: &str, form: Form, ring_bytes: u64) -> Result<Request, CaptureError> {
         let ring_bytes = if ring_bytes == 0 { RING_BYTES } else { ring_bytes.max(RING_BYTES_MIN) };
         let (ring, copying) = copying::ring("request", ring_bytes)?;
         let system = |what: &str, error: std::io::Error| CaptureError::system(what, &error);
@@ -69,7 +73,9 @@ impl Request {
             bell,
             lost: AtomicU64::new(0),
         });
-        let (frames, theirs) = (Frames::new(copying, memory, Arc::clone(&shared)), Arc::clone(&shared));
+        let (frames, theirs) = (Frames::new(copying, memory, form, Arc::clone(&shared)), Arc::clone(&shared));
+        // Frames of several devices have one link type, which is known before the first of them.
+        shared.lock().link_type = form.link_type();
         let text = source.to_string();
         // The program's threads must get its signals.
         let registry = host::without_signals(|| {

@@ -69,7 +69,8 @@ impl Shared {
     pub(crate) fn await_first_frame(&self) -> Result<(), CaptureError> {
         let mut state = self.lock();
         let mut until = None;
-        while state.link_type.is_none() {
+        // A request whose link type is known may fail before it runs even so.
+        while state.link_type.is_none() || !state.prepared {
             if let Some(end) = &state.end {
                 if let Err(why) = end {
                     return Err(CaptureError::new(CaptureErrorKind::Cannot, why.clone()));

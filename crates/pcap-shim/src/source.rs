@@ -1,9 +1,10 @@
 //! The source of a handle's packets: a device, opened by the daemon or the helper process, or a request.
 
+use crate::cooked::Form;
 use crate::expression::NOTHING;
 use crate::host;
 use crate::names::Target;
-use crate::request::Request;
+use crate::request::{self, Request};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use capture::attachment::Exchange;
@@ -28,12 +29,13 @@ impl Source {
         settings: &Settings,
         partition: Option<Partition>,
     ) -> Result<(Source, CaptureReader), CaptureError> {
-        let name = match target {
+        let name: &str = match target {
             Target::Device { name, .. } => name,
             Target::Request(text) => text,
+            Target::Any => request::ANY,
         };
         let asked = CaptureRequest {
-            device: name.clone(),
+            device: name.into(),
             program: NOTHING.to_vec(),
             sample: 1,
             promiscuous: settings.promiscuous,
@@ -46,8 +48,9 @@ impl Source {
                 let attachment = client.open(&asked)?;
                 (Source::Client(client), attachment)
             }
-            Target::Request(text) => {
-                let request = Request::start(text, asked.ring_bytes)?;
+            Target::Request(_) | Target::Any => {
+                let form = if *target == Target::Any { Form::Cooked } else { Form::AsTheyCome };
+                let request = Request::start(name, form, asked.ring_bytes)?;
                 let attachment = request.registry().open(&asked, 0)?;
                 (Source::Request(request), attachment)
             }

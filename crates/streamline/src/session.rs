@@ -2,6 +2,7 @@
 
 mod change;
 mod placing;
+mod several;
 mod timer;
 
 pub use crate::error::Error;
@@ -239,6 +240,7 @@ impl Session {
             text.items.extend(request::parse(&format!("set workers={workers}"))?.items);
         }
         let begun = self.begin(&mut text);
+        several::name_devices(&mut text, &self.registry)?;
         if let Some(count) = self.first {
             let role = |name: &str| match self.registry.find(name) {
                 Some(kind) if kind.may_begin() => Role::Source,

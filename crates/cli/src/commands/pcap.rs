@@ -31,13 +31,14 @@ const AFTER_HELP: &str = "\
 Examples:
   streamline pcap -- tcpdump -i eth0 -w web.pcap 'tcp port 80'
   streamline pcap -- dumpcap -i eth0 -i eth1 -w both.pcapng
+  streamline pcap -- tcpdump -i any port 53               all devices together, as LINKTYPE_LINUX_SLL2
   streamline pcap -- tcpdump -i sl:eth0@0/4               a quarter of the traffic, by flow
   streamline pcap -- tcpdump -i 'sl:pcap x.pcap | port 80'   the frames a request gives
   streamline pcap --plain none -- tcpdump -i eth0         libpcap's own capture; sl:eth0 is ours
 
 A device is captured once for all programs that read it through a daemon (`streamline daemon`), which need no
 rights but to connect to it. Without a daemon the program needs the rights to capture, and shares with nobody.
-What is not a network interface (files, `any`, USB ...) stays libpcap's. Variables, for services and wrappers:
+What is not a network interface (files, USB ...) stays libpcap's. Variables, for services and wrappers:
   LD_PRELOAD                  libstreamline_pcap.so; `streamline pcap` sets this, and the next to all
   STREAMLINE_PCAP             plain names that are taken over: all, or eth0,eth1; off switches everything off
   STREAMLINE_DAEMON           socket of the daemon

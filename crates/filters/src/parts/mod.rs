@@ -12,6 +12,7 @@ pub mod fact_fields;
 pub(crate) mod fields;
 pub mod flow_table;
 pub(crate) mod frame_line;
+pub mod glob;
 #[cfg(test)]
 pub(crate) mod handmade;
 pub mod heard;

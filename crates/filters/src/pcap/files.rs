@@ -1,6 +1,7 @@
 //! Finds the files that a list of names means: files, folders, patterns, standard input. Lists folders, opens no file.
 
 use super::open::Refusal;
+use crate::parts::glob;
 use base::terminal;
 use std::collections::{HashSet, VecDeque};
 use std::fs;
@@ -160,7 +161,7 @@ fn meant_by(name: &str) -> Result<Meaning, Refusal> {
     let mut meaning = Meaning::default();
     match fs::metadata(name) {
         Ok(metadata) => add_named(Path::new(name), &metadata, &mut meaning)?,
-        Err(error) if is_no_folder(&error) && name.contains(['*', '?']) => {
+        Err(error) if is_no_folder(&error) && glob::is_pattern(name) => {
             for path in expand(name)? {
                 // A file that has gone again is left out.
                 if let Ok(metadata) = fs::metadata(&path)
@@ -241,7 +242,7 @@ fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
 fn expand(pattern: &str) -> Result<Vec<PathBuf>, Refusal> {
     let mut found = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        if !part.contains(['*', '?']) {
+        if !glob::is_pattern(part) {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         }
@@ -257,7 +258,7 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, Refusal> {
                 let entry = entry.map_err(|error| Refusal::system(listed, &error))?;
                 let name = entry.file_name();
                 let hidden = name.as_bytes().starts_with(b".") && !part.starts_with('.');
-                if !hidden && matches(part.as_bytes(), name.as_bytes()) {
+                if !hidden && glob::matches(part.as_bytes(), name.as_bytes()) {
                     next.push(folder.join(name));
                 }
             }
@@ -272,53 +273,9 @@ fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Whether the pattern with `*` and `?` matches the whole name. Tries again only from the last `*`, so the time is at most
-/// the product of both lengths.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            Some(&byte) if byte == b'?' || byte == name[n] => (p, n) = (p + 1, n + 1),
-            _ => {
-                let Some((after, taken)) = star else { return false };
-                star = Some((after, taken + 1));
-                (p, n) = (after, taken + 1);
-            }
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns() {
-        let rows = [
-            ("*", "anything", true),
-            ("", "", true),
-            ("", "a", false),
-            ("*.pcap", "a.pcap", true),
-            ("*.pcap", "a.pcapng", false),
-            ("?.pcap", "ab.pcap", false),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c-b", false),
-            ("**", "", true),
-            ("a?", "a", false),
-            ("[a]", "[a]", true),
-        ];
-        for (pattern, name, expected) in rows {
-            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
-        }
-        let (stars, long) = ("*a".repeat(200), "a".repeat(199) + "b");
-        assert!(!matches(stars.as_bytes(), long.as_bytes()), "in time");
-    }
 
     /// Creates `made` in a folder and checks which files `names` mean, relative to the folder.
     fn check(made: &[&str], names: &[&str], expected: Result<&[&str], &str>) {

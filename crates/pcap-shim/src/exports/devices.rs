@@ -114,8 +114,8 @@ pub unsafe extern "C" fn pcap_lookupnet(
         let name = match target {
             None => None,
             Some(Target::Device { name, .. }) => CString::new(name).ok(),
-            Some(Target::Request(_)) => {
-                // As for `any`: no address and no error.
+            Some(Target::Request(_) | Target::Any) => {
+                // As libpcap for `any`: no address and no error.
                 // SAFETY: the caller passes valid places.
                 unsafe {
                     net.write(0);

@@ -22,7 +22,7 @@ fn capture(links: &[LinkType]) -> tempfile::NamedTempFile {
 
 /// Reads a request to its end. Returns the link type, the first byte of each packet, and the error.
 fn read(source: &str) -> Result<(u16, Vec<u8>, Option<String>), CaptureError> {
-    let request = Request::start(source, 0)?;
+    let request = Request::start(source, Form::AsTheyCome, 0)?;
     let mut reader = CaptureReader::new(request.registry().open(&CaptureRequest::default(), 0)?, None, None).unwrap();
     // Packets that came before the exchange are not lost.
     let exchange = request.registry().exchange(reader.id(), &[])?;
@@ -65,7 +65,7 @@ fn the_first_frame_tells_the_link_type_and_another_ends_it() {
 #[test]
 fn what_cannot_be_run_is_told_at_once() {
     for (source, expected) in [("pcap /none/such.pcap", "such.pcap"), ("pcap x | nonsense", "nonsense"), ("|", "")] {
-        let Err(error) = Request::start(source, 0) else { panic!("{source} runs") };
+        let Err(error) = Request::start(source, Form::AsTheyCome, 0) else { panic!("{source} runs") };
         assert!(error.text.contains(expected), "{error}");
     }
 }
@@ -73,7 +73,7 @@ fn what_cannot_be_run_is_told_at_once() {
 #[test]
 fn a_handle_that_is_closed_early_ends_the_thread() {
     let file = capture(&[LinkType(1); 3]);
-    let request = Request::start(&format!("pcap {} follow=yes", file.path().display()), 0).unwrap();
+    let request = Request::start(&format!("pcap {} follow=yes", file.path().display()), Form::AsTheyCome, 0).unwrap();
     let shared = Arc::clone(&request.shared);
     drop(request);
     assert!(shared.lock().end.is_some());
