@@ -236,7 +236,7 @@ fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
 /// source, else `json` for records and `inspect` for other blocks. Records that a person reads become columns: those of all
 /// paths together, so that their lines do not mix.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
-    let mut columns = None;
+    let mut columns = Vec::new();
     for id in graph.ids().collect::<Vec<_>>() {
         let vertex = graph.node(id);
         let passes_rejects = vertex.kind().is_some_and(|kind| kind.passes_rejects);
@@ -251,23 +251,25 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
     Ok(())
 }
 
-/// `columns` is the sink that shows records as columns, once there is one.
+/// `columns` has the sinks that show records as columns, and the types that come to each.
 fn add_ending(
     graph: &mut Graph,
     registry: &Registry,
     id: NodeId,
     rejected: bool,
-    columns: &mut Option<NodeId>,
+    columns: &mut Vec<(Types, NodeId)>,
 ) -> Result<(), Diagnostic> {
     let arrow = Arrow { rejected, ..Arrow::plain(id, id, graph.node(id).span) };
     let (comes, span) = (graph.node(id).along(&arrow), arrow.span);
     let back = returns::sink(graph, registry, id).filter(|(kind, _)| kind.takes.has_all(comes));
-    let is_shown = comes == Types::of(&[Type::Record]) && registry.is_for_people();
+    let are_rows =
+        comes == Types::of(&[Type::Record]) || (comes == Types::of(&[Type::Message]) && has_heads(graph, id));
+    let is_shown = are_rows && registry.is_for_people();
     let (name, why) = match (registry.end(), &back) {
         (Some(end), _) if !rejected => (end.name, "the program takes what comes out here"),
         (_, Some((kind, _))) => (kind.name, "what passes goes out by the other device"),
         _ if is_shown => ("inspect", "the request ends in records on a terminal"),
-        _ if comes == Types::of(&[Type::Record]) => ("json", "the request ends in records without a sink"),
+        _ if are_rows => ("json", "the request ends in records without a sink"),
         _ => ("inspect", "the request ends without a sink"),
     };
     let Some(kind) = registry.find(name) else { return Ok(()) };
@@ -279,15 +281,24 @@ fn add_ending(
     params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
     let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
     let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
-    let to = match *columns {
-        Some(known) if is_columns => known,
-        _ => graph.add(vertex)?,
+    let known = columns.iter().find(|(types, _)| is_columns && *types == comes);
+    let to = match known {
+        Some((_, known)) => *known,
+        None => graph.add(vertex)?,
     };
-    if is_columns {
-        *columns = Some(to);
+    if is_columns && known.is_none() {
+        columns.push((comes, to));
     }
     graph.arrows.push(Arrow { to, ..arrow });
     Ok(())
+}
+
+/// Whether the messages that a node gives begin with records, as those of `http` do and datagrams of `udp` do not.
+fn has_heads(graph: &Graph, id: NodeId) -> bool {
+    match graph.node(id).kind() {
+        Some(kind) if kind.gives != Gives::Same => kind.schema.is_some(),
+        _ => graph.arrows_to(id).all(|arrow| has_heads(graph, arrow.from)),
+    }
 }
 
 /// The filter that last set the class of a node's blocks.

@@ -24,10 +24,10 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
          its direction (c>s is from client to server) in front, and says where bytes are missing; a record is shown as \
          its fields. At most `bytes` bytes of payload are shown, as text; hex=yes shows that many bytes of the whole block \
          below the line instead. Nothing from the traffic is printed that is not printable ASCII: the rest is escaped.\n\n\
-         `format=table` shows records as aligned columns with a head: the time (since the first record for `packets`, \
+         `format=table` shows records, and the heads of messages, as aligned columns with a head: the time (since the first record for `packets`, \
          else of the day, UTC), source and destination, and the fields that people read most; all fields, if there is no such \
          choice. Columns become wider when cells need it. Records of several kinds share columns, and the last one has the rest. On \
-         a terminal the last column is cut at its width. A request that ends in records on a terminal ends so.\n\n\
+         a terminal the last column is cut at its width. A request that ends in records or messages on a terminal ends so.\n\n\
          A `file` that exists is refused unless overwrite=yes.\n\n\
          The form of the lines may change from version to version; for scripts there is `json`.",
     )
@@ -68,10 +68,11 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     };
     let columns = match (params.text("format"), of) {
         (Some("table"), Type::Record) => Some(Summaries::new(params, env)),
+        (Some("table"), _) if env.input == Types::of(&[Type::Message]) => Some(Summaries::new(params, env)),
         (Some("table"), _) => {
             return Err(ParamError::new(
                 "format",
-                format!("`format=table` is for records, and {} come here", env.input),
+                format!("`format=table` is for records and messages, and {} come here", env.input),
             ));
         }
         _ => None,
@@ -91,7 +92,7 @@ struct Inspect {
     lines: Lines,
     env: Env,
     of: Type,
-    /// Records become columns.
+    /// Records become columns, and of messages the records that they begin with.
     columns: Option<Summaries>,
     /// Bytes to show of each block.
     shown: usize,
@@ -168,6 +169,9 @@ impl Filter for Inspect {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         if let Some(columns) = &mut self.columns {
             for (_, block) in batch.iter() {
+                if self.of != Type::Record && !block.has(Flags::META) {
+                    continue;
+                }
                 let Some(made) = columns.line(&mut self.lines, cx.rings.bytes(block)) else {
                     cx.drop(1, "not a record");
                     continue;

@@ -283,6 +283,11 @@ fn records_are_columns_on_a_terminal_and_json_elsewhere() {
     // Several kinds of records share one table.
     let lines = shown(&[request]).unwrap();
     assert!(lines.iter().filter(|line| line.contains("src_ip:port")).count() == 1 && lines.len() == 5, "{lines:?}");
+    // Of messages the heads are shown, and their bodies not.
+    let lines = shown(&["pcap web.pcap | http"]).unwrap();
+    assert!(lines[0].contains("hostname") && lines.len() == 25, "{lines:?}");
+    let piped = Command::new(PROGRAM).args(["run", "-q", "pcap web.pcap | http"]).current_dir(folder.path()).output();
+    assert!(String::from_utf8_lossy(&piped.unwrap().stdout).lines().all(|line| line.starts_with('{')));
     for json in [&["--json", request][..], &["pcap web.pcap | packets | head 3 | json"]] {
         let lines = shown(json).unwrap();
         assert!(lines[..3].iter().all(|line| line.starts_with('{')), "{lines:?}");

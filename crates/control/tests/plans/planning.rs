@@ -116,7 +116,8 @@ fn keys_that_begin_alike_are_values_of_one_parameter() {
 fn an_end_without_a_sink_gets_one() {
     check("pcap x | count", &["pcap x -> count", "count -> json", "json"]);
     check("pcap x", &["pcap x -> inspect", "inspect"]);
-    check("pcap x | http", &["pcap x -> tcp", "tcp -> http", "http -> inspect", "inspect"]);
+    check("pcap x | http", &["pcap x -> tcp", "tcp -> http", "http -> json", "json"]);
+    check("pcap x | udp", &["pcap x -> udp", "udp -> inspect", "inspect"]);
 }
 
 #[test]
