@@ -14,6 +14,7 @@
 //!   — both from C
 //! - `loopback` — interfaces without a device; `changing` — addresses, routes and devices that change; `leases` — DHCP
 //! - `restarts` — flows that outlive processes of interfaces, and the daemon
+//! - `tutorials` — the pages of the guide that show a first half hour
 //! - `unmodified`, `pitfalls`, `servers` — unmodified programs whose sockets are flows
 
 mod around;
@@ -48,5 +49,6 @@ mod shown;
 mod stopping;
 mod told;
 mod top;
+mod tutorials;
 mod unmodified;
 mod watching;
