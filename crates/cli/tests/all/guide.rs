@@ -1,6 +1,6 @@
 //! Every request that README and the guide show is one that `streamline check` takes, or fails with the error they show, and
-//! every policy is one that the daemon reads. Only what `questions.md` shows is run; what the commands of other pages print was
-//! copied from a terminal.
+//! every policy is one that the daemon reads. What `questions.md` shows is run, and the requests of `display-filters.md` are;
+//! what the commands of other pages print was copied from a terminal.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -174,7 +174,7 @@ fn questions_have_the_answers_that_the_page_shows() {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let page = std::fs::read_to_string(root().join("docs/guide/questions.md")).unwrap();
     let questions = page.lines().filter(|line| line.starts_with("### ")).count();
-    assert!(questions >= 30, "{questions} questions");
+    assert!(questions >= 50, "{questions} questions");
     let mut wrong = Vec::new();
     for (command, expected) in shown(&page) {
         let mut run = Command::new("sh");
@@ -186,6 +186,42 @@ fn questions_have_the_answers_that_the_page_shows() {
         }
     }
     assert!(wrong.is_empty(), "{} commands:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What passes a request: packets are counted, of records and messages each is a line.
+fn passes(capture: &str, request: &str) -> String {
+    let records = ["dhcp", "dns", "ftp", "http", "packets", "sip", "tls"];
+    let gives_records = request.split(" | ").any(|part| records.contains(&part));
+    let end = if gives_records { "fields timestamp header=no" } else { "count" };
+    let mut run = Command::new(env!("CARGO_BIN_EXE_streamline"));
+    run.args(["run", "-q", "-r", capture, &format!("{request} | {end}")]).current_dir(root().join("captures"));
+    let output = run.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    match gives_records {
+        _ if !output.status.success() => String::from_utf8_lossy(&output.stderr).into_owned(),
+        true => said.lines().count().to_string(),
+        false => said.split([':', ',']).nth(1).unwrap_or_default().to_string(),
+    }
+}
+
+#[test]
+fn requests_pass_as_many_as_the_filters_of_other_tools_beside_them() {
+    let page = std::fs::read_to_string(root().join("docs/guide/display-filters.md")).unwrap();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for line in page.lines().filter(|line| line.starts_with("| `")) {
+        // A bar within a cell is escaped.
+        let line = line.replace("\\|", "\0");
+        let cells: Vec<String> = line.split(" | ").map(|cell| cell.replace('\0', "|")).collect();
+        let [_, request, expected] = &cells[..] else { panic!("{line} has three cells") };
+        let (expected, capture) = expected.trim_end_matches(" |").split_once(" of ").unwrap();
+        let found = passes(capture, request.trim_matches('`'));
+        if found != expected {
+            wrong.push(format!("{request}: expected {expected}, found {found}"));
+        }
+        count += 1;
+    }
+    assert!(wrong.is_empty(), "{} of {count} requests:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count >= 40, "{count} rows");
 }
 
 #[test]
