@@ -291,6 +291,9 @@ pub const DNS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes that one `tls` keeps of hellos whose rest has not come, over all streams.
 pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 
+/// Secrets that one `decrypt` keeps of its key log; each takes about 120 bytes.
+pub const KEYLOG_SECRETS: usize = 500_000;
+
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 

@@ -27,6 +27,8 @@ filter::filters! {
     conflicts,
     count,
     decap,
+    #[cfg(feature = "decrypt")]
+    decrypt,
     destport,
     dhcp,
     dns,

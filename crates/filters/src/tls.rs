@@ -34,7 +34,7 @@ pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and 
          `tls.notafter`. Certificates behind the first are passed over, and nothing is checked.\n\n\
          The hello is looked for where a stream begins, and where a segment begins within the first 16 KiB: that is how it \
          is found behind STARTTLS and behind what a client says to a proxy; a header of the PROXY protocol (version 1 or 2) \
-         may be in the same segment. The rest of a stream is passed over. QUIC is \
+         may be in the same segment. The rest of a stream is passed over; `decrypt` reads it, with a key log. QUIC is \
          not read.",
     )
     .takes(&[Type::Bytes])

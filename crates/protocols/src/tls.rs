@@ -4,6 +4,8 @@
 //! [`hello`] takes the bytes of one direction of a stream from its start, as many as there are, and tells how many
 //! more it needs. A hello in one record is read in place; a hello spread over several is copied together.
 
+#[cfg(feature = "decrypt")]
+pub mod decrypt;
 pub mod facts;
 pub mod odd;
 pub mod opening;
