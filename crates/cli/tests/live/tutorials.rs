@@ -157,18 +157,28 @@ fn differences(page: &str) -> Vec<String> {
     wrong
 }
 
-/// Programs that a page uses and a host may lack: the page's line `Needs: a, b.` names them.
+/// Programs that a page uses and a host may lack: the page's line `Needs: a, b.` names them, or has commands that succeed
+/// where they are.
 fn lacks(page: &str) -> Option<String> {
     let needs = page.lines().find_map(|line| line.strip_prefix("Needs: "))?;
-    let words = needs.trim_end_matches('.').split(", ").map(|word| word.trim_matches('`'));
-    let is_there = |program: &str| Command::new("sh").args(["-c", "command -v \"$0\"", program]).output();
-    words.filter(|program| !is_there(program).is_ok_and(|output| output.status.success())).map(String::from).next()
+    let needs = needs.trim_end_matches('.').split(", ").map(|need| need.trim_matches('`'));
+    let is_there = |need: &&str| {
+        let command = if need.contains(' ') { need.to_string() } else { format!("command -v {need}") };
+        Command::new("sh").args(["-c", &command]).output().is_ok_and(|output| output.status.success())
+    };
+    needs.into_iter().find(|need| !is_there(need)).map(String::from)
 }
+
+/// Pages whose commands write gigabytes. They are run where `STREAMLINE_LONG` is set.
+const LONG: [&str; 1] = ["large-file.md"];
 
 fn runs(name: &str) {
     let page = std::fs::read_to_string(root().join("docs/guide/tutorials").join(name)).unwrap();
-    if let Some(program) = lacks(&page) {
-        return eprintln!("skipped (tools): there is no `{program}`");
+    if LONG.contains(&name) && std::env::var_os("STREAMLINE_LONG").is_none() {
+        return eprintln!("skipped (long): STREAMLINE_LONG is not set");
+    }
+    if let Some(need) = lacks(&page) {
+        return eprintln!("skipped (tools): this fails here: {need}");
     }
     if is_for_root(&page) && !may_make_networks() {
         return;
@@ -202,6 +212,9 @@ macro_rules! tutorials {
 }
 
 tutorials! {
+    the_analyst "analyst.md"
+    jq_and_duckdb "jq-and-duckdb.md"
+    a_large_file "large-file.md"
     the_developer "developer.md"
     rotation "rotation.md"
     without_root "without-root.md"
