@@ -6,7 +6,7 @@
 //! Tiers: a packet of a known flow costs one parse, one lookup and some counters. A flow's first packet makes an entry. Only
 //! counters are kept, so all flows have one size.
 
-mod community;
+pub(crate) mod community;
 mod row;
 mod state;
 

@@ -31,6 +31,7 @@ filter::filters! {
     decrypt,
     destport,
     dhcp,
+    dialogue,
     dns,
     drop,
     enrich,

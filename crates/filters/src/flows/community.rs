@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// Type and code of an ICMP packet, in place of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Icmp {
+pub(crate) struct Icmp {
     pub kind: u8,
     pub code: u8,
     version: u8,
@@ -36,7 +36,7 @@ impl Icmp {
 }
 
 /// Appends the Community ID of a flow.
-pub(super) fn append(out: &mut Vec<u8>, flow: &Flow, icmp: Option<Icmp>) {
+pub(crate) fn append(out: &mut Vec<u8>, flow: &Flow, icmp: Option<Icmp>) {
     let mut ends = [(flow.source, flow.source_port), (flow.target, flow.target_port)];
     let mut has_ports = matches!(flow.protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
         && (flow.source_port, flow.target_port) != (0, 0);

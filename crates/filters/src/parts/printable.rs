@@ -35,9 +35,14 @@ const DUMP_BYTES: usize = 16;
 
 /// Appends a hex dump: lines of offset, hexadecimal bytes and text. Each line is indented and begins with a line break.
 pub(crate) fn dump(out: &mut Vec<u8>, bytes: &[u8]) {
+    dump_from(out, 0, bytes);
+}
+
+/// The same, with offsets that begin at this one.
+pub(crate) fn dump_from(out: &mut Vec<u8>, offset: u32, bytes: &[u8]) {
     for (line, row) in bytes.chunks(DUMP_BYTES).enumerate() {
         out.extend_from_slice(b"\n    ");
-        packet::text::append_hex(out, &((line * DUMP_BYTES) as u32).to_be_bytes());
+        packet::text::append_hex(out, &offset.wrapping_add((line * DUMP_BYTES) as u32).to_be_bytes());
         out.push(b' ');
         for place in 0..DUMP_BYTES {
             out.extend_from_slice(if place == DUMP_BYTES / 2 { b"  " } else { b" " });
