@@ -111,6 +111,18 @@ pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
 /// Most flows that `flows` keeps.
 pub const FLOWS: usize = 10_000_000;
 
+/// Most conversations that `packets` knows; the longest silent one makes room.
+pub const PACKETS_CONVERSATIONS: usize = 1 << 18;
+
+/// Connections whose segments are analysed together.
+pub const TCP_ANALYSED: usize = 1 << 18;
+
+/// Segments of all these that are kept until they are acknowledged.
+pub const TCP_ANALYSED_SEGMENTS: usize = 1 << 20;
+
+/// Segments of one direction of these.
+pub const TCP_ANALYSED_IN_FLIGHT: usize = 1 << 10;
+
 /// Most tunnels, one inside the other, that `decap` opens.
 pub const DECAP_DEPTH: usize = 8;
 

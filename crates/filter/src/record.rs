@@ -306,12 +306,15 @@ impl RowWriter {
     }
 
     /// From the next row on, leaves out the fields that are not wanted. Rows then have a schema of the same name with
-    /// fewer fields, which [`made_with_id`] finds. Best called once for each batch.
+    /// fewer fields, which [`made_with_id`] finds. Best called once for each batch. Returns whether the set of fields
+    /// may have changed; a new writer leaves out nothing.
     #[inline]
-    pub fn want(&mut self, wanted: &Wanted) {
-        if self.wanted != wanted.id() {
+    pub fn want(&mut self, wanted: &Wanted) -> bool {
+        let is_another = self.wanted != wanted.id();
+        if is_another {
             self.project(wanted);
         }
+        is_another
     }
 
     #[cold]

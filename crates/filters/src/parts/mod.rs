@@ -42,5 +42,6 @@ pub(crate) mod services;
 pub mod system;
 pub(crate) mod table;
 pub mod target;
+pub(crate) mod tcp_analysis;
 pub mod transport;
 pub(crate) mod version;
