@@ -6,7 +6,7 @@ use crate::place::PlaceArgs;
 use crate::standard_input;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use streamline::language::FilterCall;
 use streamline::{Error, Session};
@@ -140,11 +140,12 @@ impl RequestArgs {
         if self.is_missing() { Err(no_request()) } else { self.read() }
     }
 
-    /// The request's text. To look at what its source gives, if there is none.
+    /// The request's text. To look at what its source gives, if there is none: on a terminal as columns.
     fn read(&self) -> Result<RequestText, CommandError> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
-            let source = self.request.clone().unwrap_or_else(|| "inspect".to_string());
+            let look = if std::io::stdout().is_terminal() { "packets" } else { "inspect" };
+            let source = self.request.clone().unwrap_or_else(|| look.to_string());
             if !self.more.is_empty() {
                 return Err(hints::several_words(&[&[source], &self.more[..]].concat()));
             }

@@ -233,10 +233,9 @@ fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
 }
 
 /// Adds a sink to each path without one: the registry's sink for ends, else the sink by which frames go back to their
-/// source, else `json` for records and `inspect` for other blocks. Records that a person reads become columns: those of all
-/// paths together, so that their lines do not mix.
+/// source, else `json` for records and `inspect` for other blocks. What a person reads becomes columns, see [`Columns`].
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
-    let mut columns = Vec::new();
+    let mut columns = Columns::default();
     for id in graph.ids().collect::<Vec<_>>() {
         let vertex = graph.node(id);
         let passes_rejects = vertex.kind().is_some_and(|kind| kind.passes_rejects);
@@ -251,46 +250,41 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
     Ok(())
 }
 
-/// `columns` has the sinks that show records as columns, and the types that come to each.
 fn add_ending(
     graph: &mut Graph,
     registry: &Registry,
     id: NodeId,
     rejected: bool,
-    columns: &mut Vec<(Types, NodeId)>,
+    columns: &mut Columns,
 ) -> Result<(), Diagnostic> {
     let arrow = Arrow { rejected, ..Arrow::plain(id, id, graph.node(id).span) };
     let (comes, span) = (graph.node(id).along(&arrow), arrow.span);
     let back = returns::sink(graph, registry, id).filter(|(kind, _)| kind.takes.has_all(comes));
-    let are_rows =
-        comes == Types::of(&[Type::Record]) || (comes == Types::of(&[Type::Message]) && has_heads(graph, id));
-    let is_shown = are_rows && registry.is_for_people();
     let (name, why) = match (registry.end(), &back) {
         (Some(end), _) if !rejected => (end.name, "the program takes what comes out here"),
         (_, Some((kind, _))) => (kind.name, "what passes goes out by the other device"),
-        _ if is_shown => ("inspect", "the request ends in records on a terminal"),
-        _ if are_rows => ("json", "the request ends in records without a sink"),
+        _ if registry.is_for_people() && columns.add(graph, registry, &arrow)? => return Ok(()),
+        _ if are_rows(graph, id, comes) => ("json", "the request ends in records without a sink"),
         _ => ("inspect", "the request ends without a sink"),
     };
     let Some(kind) = registry.find(name) else { return Ok(()) };
-    let mut params = back.filter(|(kind, _)| kind.name == name).map_or_else(Params::new, |(_, params)| params);
-    let is_columns = is_shown && name == "inspect";
-    if is_columns {
-        params.set("format", Value::Text("table".into()));
-    }
-    params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
-    let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
-    let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
-    let known = columns.iter().find(|(types, _)| is_columns && *types == comes);
-    let to = match known {
-        Some((_, known)) => *known,
-        None => graph.add(vertex)?,
-    };
-    if is_columns && known.is_none() {
-        columns.push((comes, to));
-    }
+    let params = back.filter(|(kind, _)| kind.name == name).map_or_else(Params::new, |(_, params)| params);
+    let to = graph.add(ending(kind, params, comes, why, span)?)?;
     graph.arrows.push(Arrow { to, ..arrow });
     Ok(())
+}
+
+/// A vertex that the request does not have.
+fn ending(kind: &'static Kind, mut params: Params, input: Types, why: &str, span: Span) -> Result<Vertex, Diagnostic> {
+    let alone = || Diagnostic::new(format!("`{}` cannot stand alone", kind.name), span);
+    params.fill_defaults(kind.params).map_err(|_| alone())?;
+    let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
+    Ok(Vertex { input, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) })
+}
+
+/// Whether a node gives records, or messages that begin with them.
+fn are_rows(graph: &Graph, id: NodeId, comes: Types) -> bool {
+    comes == Types::of(&[Type::Record]) || (comes == Types::of(&[Type::Message]) && has_heads(graph, id))
 }
 
 /// Whether the messages that a node gives begin with records, as those of `http` do and datagrams of `udp` do not.
@@ -298,6 +292,42 @@ fn has_heads(graph: &Graph, id: NodeId) -> bool {
     match graph.node(id).kind() {
         Some(kind) if kind.gives != Gives::Same => kind.schema.is_some(),
         _ => graph.arrows_to(id).all(|arrow| has_heads(graph, arrow.from)),
+    }
+}
+
+/// The sinks that show a person columns: one for the records of all paths, so that their lines do not mix, and one for
+/// messages. Frames and packets become records.
+#[derive(Default)]
+struct Columns {
+    sinks: Vec<(Types, NodeId)>,
+}
+
+impl Columns {
+    const WHY: &str = "the request ends on a terminal";
+
+    /// Ends an arrow's path in columns. `false`: its blocks have none.
+    fn add(&mut self, graph: &mut Graph, registry: &Registry, arrow: &Arrow) -> Result<bool, Diagnostic> {
+        let comes = graph.node(arrow.from).along(arrow);
+        let are_frames = !comes.is_none() && Types::of(&[Type::Frame, Type::Packet]).has_all(comes);
+        if let (true, Some(packets)) = (are_frames, registry.find("packets")) {
+            let from = graph.add(ending(packets, Params::new(), comes, Columns::WHY, arrow.span)?)?;
+            graph.arrows.push(Arrow { to: from, ..arrow.clone() });
+            return self.add(graph, registry, &Arrow::plain(from, from, arrow.span));
+        }
+        let are_rows = are_rows(graph, arrow.from, comes);
+        let Some(inspect) = registry.find("inspect").filter(|_| are_rows) else { return Ok(false) };
+        let to = match self.sinks.iter().find(|(of, _)| *of == comes) {
+            Some((_, known)) => *known,
+            None => {
+                let mut params = Params::new();
+                params.set("format", Value::Text("table".into()));
+                let to = graph.add(ending(inspect, params, comes, Columns::WHY, arrow.span)?)?;
+                self.sinks.push((comes, to));
+                to
+            }
+        };
+        graph.arrows.push(Arrow { to, ..arrow.clone() });
+        Ok(true)
     }
 }
 

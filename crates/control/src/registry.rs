@@ -25,7 +25,8 @@ impl Registry {
         self
     }
 
-    /// Whether a person reads what requests write: then records without a sink become columns, and not JSON.
+    /// Whether a person reads what requests write: then records without a sink become columns, and not JSON, and frames become
+    /// records.
     #[must_use]
     pub const fn for_people(mut self, is_for_people: bool) -> Registry {
         self.is_for_people = is_for_people;

@@ -27,7 +27,7 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
          `format=table` shows records, and the heads of messages, as aligned columns with a head: the time (since the first record for `packets`, \
          else of the day, UTC), source and destination, and the fields that people read most; all fields, if there is no such \
          choice. Columns become wider when cells need it. Records of several kinds share columns, and the last one has the rest. On \
-         a terminal the last column is cut at its width. A request that ends in records or messages on a terminal ends so.\n\n\
+         a terminal the last column is cut at its width. A request that ends in records or messages on a terminal ends so, and one that ends in frames in those of `packets`.\n\n\
          A `file` that exists is refused unless overwrite=yes.\n\n\
          The form of the lines may change from version to version; for scripts there is `json`.",
     )
@@ -66,17 +66,15 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             }
         }
     };
-    let columns = match (params.text("format"), of) {
-        (Some("table"), Type::Record) => Some(Summaries::new(params, env)),
-        (Some("table"), _) if env.input == Types::of(&[Type::Message]) => Some(Summaries::new(params, env)),
-        (Some("table"), _) => {
-            return Err(ParamError::new(
-                "format",
-                format!("`format=table` is for records and messages, and {} come here", env.input),
-            ));
-        }
+    let columns = match params.text("format") {
+        // Messages without metadata have lines.
+        Some("table") if of == Type::Record || !params.come().is_empty() => Some(Summaries::new(params, env)),
         _ => None,
     };
+    if params.text("format") == Some("table") && !Types::of(&[Type::Record, Type::Message]).has_all(env.input) {
+        let error = format!("`format=table` is for records and messages, and {} come here", env.input);
+        return Err(ParamError::new("format", error));
+    }
     let shown = params.number("bytes").unwrap_or(0).min(u64::from(u32::MAX)) as usize;
     Ok(Instance::filter(Inspect {
         lines: Lines::new(params, env)?,
@@ -168,10 +166,8 @@ fn how_long(out: &mut Vec<u8>, block: &Descriptor) {
 impl Filter for Inspect {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         if let Some(columns) = &mut self.columns {
-            for (_, block) in batch.iter() {
-                if self.of != Type::Record && !block.has(Flags::META) {
-                    continue;
-                }
+            let is_record = |block: &Descriptor| self.of == Type::Record || block.has(Flags::META);
+            for (_, block) in batch.iter().filter(|(_, block)| is_record(block)) {
                 let Some(made) = columns.line(&mut self.lines, cx.rings.bytes(block)) else {
                     cx.drop(1, "not a record");
                     continue;

@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Records without a sink become JSON, even on a terminal.
+    /// What has no sink is written on a terminal as elsewhere: records as JSON.
     #[must_use]
     pub fn as_json(mut self) -> Session {
         self.registry = self.registry.for_people(false);

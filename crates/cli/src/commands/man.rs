@@ -41,7 +41,8 @@ set workers=1 latency=1ms for=10s     settings of the request; workers=N, pipeli
 $x, ${x}         filled by -D x=value
 # ...            a comment
 Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.
-A path that ends in records gets json, on a terminal inspect format=table; one that ends in others, inspect.
+A path that ends in records gets json, one that ends in anything else inspect. On a terminal these are columns
+(inspect format=table; of frames, behind packets), unless run --json says otherwise.
 Blocks are frames (of the link layer), packets (without it), bytes (an ordered stream), messages or records.";
 
 fn push_plain(text: &mut String, title: &str, lines: &str) {

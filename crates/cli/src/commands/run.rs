@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
     stats: Stats,
 
-    /// Records that the request sends nowhere come as JSON on a terminal, too, and not as columns
+    /// What the request sends nowhere comes on a terminal as in a pipe, records as JSON, and not as columns
     #[arg(long)]
     json: bool,
 

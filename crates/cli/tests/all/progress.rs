@@ -280,6 +280,12 @@ fn records_are_columns_on_a_terminal_and_json_elsewhere() {
         "{lines:?}"
     );
     assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{lines:?}");
+    for alone in [&["-r", "web.pcap"][..], &["pcap web.pcap"], &["pcap web.pcap | port 80"]] {
+        let lines = shown(alone).unwrap();
+        assert!(lines[0].contains("time  src_ip:port") && lines[1].contains("  SYN seq"), "{alone:?}: {lines:?}");
+    }
+    let [lines, datagrams] = ["tcp", "udp"].map(|filter| shown(&[&format!("pcap web.pcap | {filter}")]).unwrap());
+    assert!(lines[0].contains(" c>s ") && datagrams == [""], "streams have lines: {lines:?} {datagrams:?}");
     // Several kinds of records share one table.
     let lines = shown(&[request]).unwrap();
     assert!(lines.iter().filter(|line| line.contains("src_ip:port")).count() == 1 && lines.len() == 5, "{lines:?}");
