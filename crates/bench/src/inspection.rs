@@ -81,6 +81,18 @@ pub static CASES: &[Case] = &[
         Goal::AtMost(0.3, 0.2),
         wall(|setting| flows_or(setting, SHORT, softflowd)),
     ),
+    files(
+        "`pcap | flows | parquet`, 8 large flows",
+        "`nfpcapd -r F`",
+        Goal::AtMost(0.4, 0.25),
+        wall(|setting| columns(setting, LARGE)),
+    ),
+    files(
+        "`pcap | flows | parquet`, 10,000 small flows",
+        "`nfpcapd -r F`",
+        Goal::AtMost(0.4, 0.25),
+        wall(|setting| columns(setting, SMALL)),
+    ),
     row(
         "`pcap | packets | fields`, six fields as TSV",
         "`tshark -T fields`",
@@ -205,6 +217,25 @@ fn flows_or<'a>(
 ) -> Made<'a> {
     let capture = take(setting)?;
     Ok(Sides { ours: flows(setting, &capture, count), peer: peer(setting, &capture)? })
+}
+
+/// Flows into one file of Parquet, which is as long as such flows make it: 8 bytes of each at least.
+fn columns<'a>(setting: &'a Setting, (take, count): (Take, u64)) -> Made<'a> {
+    let capture = take(setting)?;
+    if !setting.accepts("pcap x | flows | parquet y") {
+        let how = "a program with Parquet: build it by `cargo build --release -p cli --features arrow`, and name it by --streamline";
+        return Err(CaseError::Missing(how.into()));
+    }
+    let peer = nfpcapd(setting, &capture)?;
+    let ours = Side::new(move || {
+        let folder = setting.output()?;
+        let text = format!("pcap F | flows | parquet \"{}\"", folder.path().display());
+        let cost = setting.ours(&request(&text, &capture)).run()?.cost;
+        let written = std::fs::read(folder.path().join("000001.parquet")).map_err(|error| error.to_string())?;
+        let is_whole = written.ends_with(b"PAR1") && written.len() as u64 > 8 * count;
+        if is_whole { Ok(cost) } else { Err(format!("{} bytes are no file of {count} flows", written.len())) }
+    });
+    Ok(Sides { ours, peer })
 }
 
 fn tshark(capture: &Capture) -> Result<Program, CaseError> {
