@@ -13,7 +13,7 @@ mod value;
 use crate::parts::fields::{Names, known};
 use filter::batch::places;
 use filter::prelude::*;
-use filter::record::{made, made_with_id};
+use filter::record::{FieldValue, made, made_with_id};
 use groups::{Group, Groups};
 use measure::{AGGREGATES, Aggregate};
 use std::vec::IntoIter;
@@ -30,7 +30,8 @@ pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, av
          `distinct.NAME` is exact up to 256 values and then within some 2 %, `stddev.NAME` is that of a sample. `interval.NAME` \
          is the average time from a record to the next one and `jitter.NAME` its standard deviation: a program that calls \
          home regularly has many records and little jitter. `top=N` gives the N largest groups only. `every=1s` gives the \
-         groups of each second of the records' own time, with a `timestamp`, and begins again.\n\n\
+         groups of each second of the records' own time, with a `timestamp`, and begins again; records that come behind their \
+         time, as some flows do, count in the interval that has begun, and are counted: `sort timestamp:up` before it helps.\n\n\
          A record without a field is in the group without it. One whose field has several values, such as \
          `dns.answers.rdata`, counts once for each of them. Of a message its metadata are the record. There are at most \
          `groups` groups; records of further ones are dropped and counted.",
@@ -81,17 +82,21 @@ fn measures(params: &Params) -> Vec<(&'static Aggregate, String)> {
     AGGREGATES.iter().flat_map(of).collect()
 }
 
-/// The fields that are read: first those to group by.
+/// The record's own time.
+const TIMESTAMP: &str = "timestamp";
+
+/// The fields that are read: first those to group by, then those to measure, and last the time, with `every`.
 fn names(params: &Params) -> Vec<String> {
     let measured = measures(params).into_iter().map(|(_, name)| name);
-    params.list("field").iter().cloned().chain(measured).collect()
+    let time = params.number("every").map(|_| TIMESTAMP.to_string());
+    params.list("field").iter().cloned().chain(measured).chain(time).collect()
 }
 
 /// The schema of the group records. `schemas`: those of the input.
 fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schema, ParamError> {
     let mut fields = Vec::new();
     if params.number("every").is_some() {
-        fields.push(("timestamp".to_string(), FieldType::Time));
+        fields.push((TIMESTAMP.to_string(), FieldType::Time));
     }
     let mut at = 0;
     for name in params.list("field") {
@@ -181,17 +186,30 @@ impl By {
         }
     }
 
-    /// Whether `time` is beyond the current interval. Then its groups are written.
-    fn interval_ends(&mut self, time: u64) -> bool {
+    /// Whether a record is beyond the current interval. Then its groups are written.
+    fn interval_ends(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> bool {
         let Some(every) = self.every else { return false };
+        let time = self.time(cx.rings.bytes(block)).unwrap_or(block.time);
         let end = (time - time % every).saturating_add(every);
         let until = *self.until.get_or_insert(end);
+        if end < until {
+            cx.count("records behind their interval", 1);
+        }
         if time < until {
             return false;
         }
         self.until = Some(end);
         self.settle(until.saturating_sub(every));
         true
+    }
+
+    /// A record's own time. A flow's block comes when the flow is given up, long after its last packet.
+    fn time(&mut self, bytes: &[u8]) -> Option<u64> {
+        let (row, columns) = self.names.row(bytes)?;
+        match columns.last()?.as_ref()?.first(&row)? {
+            FieldValue::Time(time) => Some(time),
+            _ => None,
+        }
     }
 
     /// Starts to write all groups, the largest first.
@@ -246,7 +264,7 @@ impl Filter for By {
         }
         for place in places(batch.live() & !self.seen) {
             let block = batch.block(place);
-            if self.interval_ends(block.time) && self.give(cx) {
+            if self.interval_ends(block, cx) && self.give(cx) {
                 return Ok(Status::More);
             }
             self.seen |= 1 << place;
@@ -431,6 +449,25 @@ mod tests {
         check("jitter", "length", Some("is no time"));
         check("distinct", "names", None);
         check("first", "who", None);
+    }
+
+    /// Flows were grouped by when their blocks came: minutes after their last packets.
+    #[test]
+    fn intervals_are_those_of_the_records_own_time() {
+        static TIMED: Schema = Schema::new("timed", &[Field::new("timestamp", FieldType::Time)]);
+        let pieces = [1, 2, 61, 5].map(|seconds: u64| {
+            let row = RowWriter::new(&TIMED).time("timestamp", seconds * 1_000_000_000).row().to_vec();
+            (Descriptor { time: 3_600_000_000_000, ..Descriptor::default() }, row)
+        });
+        let given = [("field", "event_type"), ("every", "1min")];
+        let outcome = Chain::pieces(Type::Record, None, pieces.to_vec()).schema(&TIMED).then(&KIND, &given).run();
+        let counts = outcome.blocks.iter().map(|block| {
+            let row = Row::new(made_with_id(filter::record::schema_id(&block.bytes).unwrap()).unwrap(), &block.bytes)
+                .unwrap();
+            (row.number("timestamp").unwrap() / 1_000_000_000, row.number("count").unwrap())
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [(0, 2), (60, 2)]);
+        assert_eq!(outcome.counters("by").events.get("records behind their interval"), 1);
     }
 
     #[test]
