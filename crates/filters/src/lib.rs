@@ -56,6 +56,7 @@ filter::filters! {
     join,
     json,
     r#match,
+    match_up,
     net,
     ntp,
     packets,
