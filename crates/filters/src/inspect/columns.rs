@@ -228,7 +228,8 @@ fn shorten_last(cells: &mut [String]) {
 /// Seconds since the first record; earlier times have a minus.
 fn since(first: Option<u64>, ns: u64) -> String {
     let first = first.unwrap_or(ns);
-    let (sign, microseconds) = (if ns < first { "-" } else { "" }, ns.abs_diff(first) / MICROSECOND);
+    let microseconds = ns.abs_diff(first) / MICROSECOND;
+    let sign = if ns < first && microseconds > 0 { "-" } else { "" };
     format!("{sign}{}.{:06}", microseconds / 1_000_000, microseconds % 1_000_000)
 }
 
@@ -326,5 +327,26 @@ impl Summaries {
 
     pub(super) fn settle(&mut self, lines: &mut Lines) -> Made {
         self.shows.as_mut().map_or(Ok(Status::Done), |shows| shows.table.settle(lines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_since_the_first_record_or_of_the_day() {
+        const SECOND: u64 = 1_000_000_000;
+        let first = Some(90_000 * SECOND);
+        for (ns, relative, of_its_day) in [
+            (90_000 * SECOND, "0.000000", "01:00:00.000"),
+            (90_001 * SECOND + 5_500_000, "1.005500", "01:00:01.005"),
+            (90_000 * SECOND - 1, "0.000000", "00:59:59.999"),
+            (89_999 * SECOND, "-1.000000", "00:59:59.000"),
+            (SECOND, "-89999.000000", "1970-01-01 00:00:01.000"),
+        ] {
+            assert_eq!((&*since(first, ns), &*of_day(first, ns)), (relative, of_its_day), "{ns}");
+        }
+        assert_eq!(since(None, 5), "0.000000");
     }
 }
