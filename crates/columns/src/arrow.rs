@@ -44,7 +44,7 @@ pub static KIND: Kind = Kind::new("arrow", "writes records as a stream of Arrow,
     .names_fields(check)
     .examples(&[Example { request: "pcap dns.pcap | flows | arrow flows.arrow", output: "" }]);
 
-fn check(_params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+fn check(_params: &Params, schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     of_one_kind(schemas)
         .map_err(|error| error.with_help("end each branch with its own `arrow`, or use `parquet DIR by=kind`"))
 }
@@ -59,7 +59,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             return Err(ParamError::new("file", "standard output is a terminal, and Arrow is no text")
                 .with_help("pipe it into a program: `... | arrow -' | python3 report.py`"));
         }
-        To::Stdout(env.stdout.open())
+        To::Stdout(env.stdout.clone())
     } else {
         let existing = if overwrite { Existing::Replaced } else { Existing::Stays };
         match Target::check("file", Path::new(name), existing, &room)? {
@@ -83,7 +83,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 
 /// Where the stream goes.
 enum To {
-    Stdout(OutputSink),
+    Stdout(Output),
     Special(PathBuf, Option<File>),
     File { folder: Arc<HeldFolder>, name: OsString, overwrite: bool, open: Option<Whole> },
 }

@@ -64,7 +64,7 @@ const OPEN_MAX: usize = 16;
 /// Bytes of rows that are not written yet, of all files.
 const WAITING_BYTES: usize = 64 << 20;
 
-fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     let layout = Layout::new(params)?;
     if !layout.has_kind() {
         return of_one_kind(schemas).map_err(|error| error.with_help("`by=kind` gives each kind a folder of its own"));
@@ -77,7 +77,7 @@ fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static
             );
         }
     }
-    Ok(None)
+    Ok(Vec::new())
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {

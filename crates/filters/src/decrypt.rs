@@ -23,13 +23,13 @@ pub static KIND: Kind = Kind::new("decrypt", "decrypts TLS by a key log, and pas
     .beside("tls", "reads hellos and certificates")
     .help(
         "Takes byte streams and gives byte streams. Where a stream is TLS and the key log has its secrets, what comes out is what the ends \
-         said, so that `http`, `http2` and others read it: `tcp | decrypt keylog=FILE | http`. Streams without TLS go through as they are, and so does what stands \
+         said, for `http`, `http2` and other filters: `tcp | decrypt keylog=FILE | http`. Streams without TLS go through as they are, and so does what stands \
          before a hello, such as STARTTLS or a request to a proxy.\n\n\
          A key log is the file that browsers, curl, and programs with OpenSSL, NSS, BoringSSL or rustls write if the variable SSLKEYLOGFILE names it. It \
          is read as it grows: on a device, records that come before their secret wait for it, up to 64 KiB a direction. Read are \
-         TLS 1.3, with updates of keys, and TLS 1.2 with AES-GCM or ChaCha20-Poly1305, also where a session is resumed or negotiated anew. Early data (0-RTT), \
+         TLS 1.3, with updates of keys, and TLS 1.2 with AES-GCM or ChaCha20-Poly1305, also where a session is resumed or negotiated again. Early data (0-RTT), \
          other ciphers (CBC) and versions are not decrypted.\n\n\
-         Nothing encrypted comes out. What was not decrypted is counted, by its reason: records, bytes, and connections without a secret. Where bytes are missing within one record, the contents of that \
+         Nothing encrypted comes out. It counts by reason what it did not decrypt: records, bytes, and connections without a secret. Where bytes are missing within one record, the contents of that \
          record are missing; where more are missing, nothing more of the direction is read. Of a log the last 500,000 secrets are kept, in 60 MiB. QUIC is not decrypted.",
     )
     .params(&[Param::new("keylog", ParamType::Text, "file of secrets, as SSLKEYLOGFILE has them").required().main()])

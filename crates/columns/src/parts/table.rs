@@ -84,9 +84,9 @@ impl Schemas {
 }
 
 /// Refuses records of several kinds.
-pub(crate) fn of_one_kind(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+pub(crate) fn of_one_kind(schemas: &[&'static Schema]) -> Result<Vec<&'static Schema>, ParamError> {
     if schemas.len() < 2 {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let names: Vec<_> = schemas.iter().map(|schema| format!("`{}`", schema.name)).collect();
     Err(ParamError::of_request(format!(

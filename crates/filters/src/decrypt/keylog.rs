@@ -69,7 +69,7 @@ impl KeyLog {
     fn read_on(&mut self) {
         let length = self.file.metadata().ok().filter(|found| found.is_file()).map(|found| found.len());
         if length.is_some_and(|length| length < self.read) && self.file.seek(SeekFrom::Start(0)).is_ok() {
-            // Another program has begun the file anew.
+            // Another program has truncated the file.
             self.read = 0;
             self.part.clear();
         }
@@ -149,7 +149,7 @@ mod tests {
         let secret = format!("CLIENT_TRAFFIC_SECRET_0 {} {}\n", "ab".repeat(32), "ef".repeat(32));
         write!(written, "{}\nEXPORTER_SECRET 00 00\n{secret}", "x".repeat(3 * LINE_BYTES)).unwrap();
         assert_eq!(log.find(&random, client), Secret::new(&[0xef; 32]));
-        // The file is begun anew.
+        // Another program truncates the file.
         written.as_file_mut().set_len(0).unwrap();
         written.as_file_mut().seek(SeekFrom::Start(0)).unwrap();
         written.write_all(secret.replace("ab", "01").as_bytes()).unwrap();

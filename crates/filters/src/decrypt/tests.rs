@@ -239,7 +239,7 @@ fn what_waits_is_bounded() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Damaged and lost blocks: nothing panics, and nothing is kept in the end.
+    /// Damaged and lost blocks cause no panic and leave no memory.
     #[test]
     fn damaged_connections(damage in proptest::collection::vec((0usize..49, 0usize..2000, any::<u8>(), 0u32..3), 1..6)) {
         let mut all = pieces();
