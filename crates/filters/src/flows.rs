@@ -1,11 +1,13 @@
 //! A record of each flow when it ends: addresses, duration, amounts in both directions, and the course of TCP.
 //!
 //! - `state` — the state of a flow, and how a packet changes it.
+//! - `analysed` — the analysis of TCP, and the protocol inside.
 //! - `row` — the record; `community` — Community ID.
 //!
 //! Tiers: a packet of a known flow costs one parse, one lookup and some counters. A flow's first packet makes an entry. Only
 //! counters are kept, so all flows have one size.
 
+mod analysed;
 pub(crate) mod community;
 mod row;
 mod state;
@@ -13,6 +15,8 @@ mod state;
 use crate::parts::client;
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{self, Origin, Origins, facts_of};
+use crate::parts::tcp_analysis::{self, Room};
+use analysed::{Analysed, Wants};
 use base::limits::{FLOWS, TCP_CLOSING_IDLE_NS};
 use community::Icmp;
 use filter::kind::Example;
@@ -32,7 +36,10 @@ pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counter
          connected; where no SYN was seen, the side that has no server's port, or the higher one), and `flow.` has packets, bytes of frames, of IP and of payload each way, `start`, `end`, `age` in \
          seconds, `state` (new, established, closed) and `reason` (why the record was given: closed, timeout, reuse of the ports, evicted \
          for room, end of the input). `flow.repeated_toserver` and `flow.repeated_toclient` are bytes of TCP's payload that had come before, \
-         `flow.missed_toserver` and `flow.missed_toclient` those that later ones passed over, and that were never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
+         `flow.missed_toserver` and `flow.missed_toclient` are those that later ones passed over, and that were never seen. \
+         `flow.rtt_us` is the round trip of TCP's handshake. `flow.retransmissions_toserver`, `flow.out_of_order_toserver`, \
+         `flow.zero_windows_toserver`, and the same `_toclient`, count segments by the rules of `packets`. `flow.age_us` is the age in \
+         microseconds, `flow.app_proto` the protocol that the first payloads tell. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
          ACK without data, D data, F a FIN, R a reset, T bytes that came again, G bytes that are missing, and ^ in front where the first packet \
          came from the other side. `community_id` is as other tools have it (version 1, seed 0).\n\n\
          A flow ends `timeout` after its last packet, of TCP that was answered `established`; TCP ends 5 s after both sides have finished or \
@@ -94,6 +101,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         limit: limit as usize,
         origins: Origins::new(params),
         row: FlowRow::new(),
+        room: Room::default(),
         latest: 0,
     }))
 }
@@ -105,6 +113,7 @@ struct Flows {
     limit: usize,
     origins: Origins,
     row: FlowRow,
+    room: Room,
     /// The latest time of any packet.
     latest: u64,
 }
@@ -163,6 +172,9 @@ impl Flows {
         state.seen = cx.now;
         self.latest = self.latest.max(block.time);
         state.count(side, block.wire(), packet.ip_bytes(), packet.payload);
+        if self.row.wants.analysis || self.row.wants.app {
+            look_inside(state, side, packet, block, cx, (self.row.wants, &mut self.room));
+        }
         match packet.tcp {
             Some(segment) => state.tcp(side, segment),
             None => state.datagram(side, packet.payload),
@@ -204,6 +216,9 @@ impl Flows {
     fn end(&mut self, slot: Slot, reason: Reason, cx: &mut Context<'_>) {
         let Some(flow) = self.table.flow(slot).copied() else { return };
         let Some(state) = self.table.remove(slot) else { return };
+        if let Some(analysed) = &state.analysed {
+            analysed.end(&mut self.room);
+        }
         let row = self.row.make(&flow, &state, reason);
         if let Some(mut record) = cx.rings.append_copy(cx.own, &[row]) {
             record.time = state.last;
@@ -236,6 +251,42 @@ impl Flows {
 
     fn wake(&self, cx: &mut Context<'_>) {
         cx.wake_at(self.next_due().map_or(u64::MAX, |(due, _)| due));
+    }
+}
+
+/// Adds a packet to the analysis of its flow, and looks for the protocol.
+fn look_inside(
+    state: &mut State,
+    side: Side,
+    packet: &Packet,
+    block: &Descriptor,
+    cx: &mut Context<'_>,
+    (wants, room): (Wants, &mut Room),
+) {
+    let (frame, bytes) = (&packet.frame, cx.rings.bytes(block));
+    if frame.fragment.is_some() {
+        return;
+    }
+    let flow = if side == Side::Client { packet.flow } else { packet.flow.reversed() };
+    let payload = match frame.protocol {
+        protocol::TCP => frame.tcp(bytes).map_or(&[][..], |tcp| tcp.payload()),
+        protocol::UDP => frame.udp(bytes).map_or(&[][..], |udp| udp.payload()),
+        _ => return,
+    };
+    if wants.app {
+        state.inside.look(side as usize, &flow, payload, packet.payload);
+    }
+    let Some(tcp) = packet.tcp.filter(|_| wants.analysis).and_then(|_| frame.tcp(bytes).ok()) else { return };
+    if state.analysed.is_none() {
+        state.analysed = Analysed::begin(room);
+    }
+    match &mut state.analysed {
+        Some(analysed) => analysed.add(side as usize, &tcp_analysis::Segment::of(&tcp, block.time, 0), room),
+        None => cx.count("tcp segments not analysed", 1),
+    }
+    let left_out = room.take_left_out();
+    if left_out > 0 {
+        cx.count("tcp segments not kept for analysis", left_out);
     }
 }
 

@@ -18,6 +18,7 @@ use conversations::{Conversations, Told, Wants, set_analysis};
 use filter::Counters;
 use filter::kind::Example;
 use filter::prelude::*;
+use filter::record::Unit;
 use packet::encapsulation::{self, Vlans};
 use packet::frame::{self, Frame, protocol};
 use packet::malformed::Malformed;
@@ -30,10 +31,10 @@ static SCHEMA: Schema = Schema::new(
         Field::new("frame.number", FieldType::Number),
         Field::new("frame.len", FieldType::Number),
         Field::new("frame.captured", FieldType::Number),
-        Field::new("frame.time_delta_us", FieldType::Number),
-        Field::new("frame.time_relative_us", FieldType::Number),
+        Field::new("frame.time_delta_us", FieldType::Duration(Unit::Microseconds)),
+        Field::new("frame.time_relative_us", FieldType::Duration(Unit::Microseconds)),
         Field::new("in_iface", FieldType::Text),
-        Field::new("flow.time_delta_us", FieldType::Number),
+        Field::new("flow.time_delta_us", FieldType::Duration(Unit::Microseconds)),
         Field::new("ether.src_mac", FieldType::Text),
         Field::new("ether.dest_mac", FieldType::Text),
         Field::new("vlan", FieldType::Rows(&VLAN)),
@@ -83,9 +84,9 @@ static SCHEMA: Schema = Schema::new(
         Field::new("tcp.analysis.reused_ports", FieldType::Flag),
         Field::new("tcp.analysis.duplicate_ack_num", FieldType::Number),
         Field::new("tcp.analysis.acks_frame", FieldType::Number),
-        Field::new("tcp.analysis.ack_rtt_us", FieldType::Number),
-        Field::new("tcp.analysis.initial_rtt_us", FieldType::Number),
-        Field::new("tcp.analysis.rto_us", FieldType::Number),
+        Field::new("tcp.analysis.ack_rtt_us", FieldType::Duration(Unit::Microseconds)),
+        Field::new("tcp.analysis.initial_rtt_us", FieldType::Duration(Unit::Microseconds)),
+        Field::new("tcp.analysis.rto_us", FieldType::Duration(Unit::Microseconds)),
         Field::new("tcp.analysis.bytes_in_flight", FieldType::Number),
         Field::new("tcp.analysis.push_bytes_sent", FieldType::Number),
         Field::new("tunnel", FieldType::Rows(&TUNNEL)),

@@ -1,5 +1,6 @@
 //! The record of a flow. Fields have the names of Suricata's EVE, where EVE has them.
 
+use super::analysed::Wants;
 use super::state::{Sent, State};
 use super::{Reason, community};
 use crate::parts::eve::{TUNNEL, VLAN, flow_number, set_protocol, set_tunnels, set_vlans};
@@ -39,6 +40,15 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("flow.start", FieldType::Time),
         Field::new("flow.end", FieldType::Time),
         Field::new("flow.age", FieldType::Duration(Unit::Seconds)),
+        Field::new("flow.age_us", FieldType::Duration(Unit::Microseconds)),
+        Field::new("flow.rtt_us", FieldType::Duration(Unit::Microseconds)),
+        Field::new("flow.retransmissions_toserver", FieldType::Number),
+        Field::new("flow.retransmissions_toclient", FieldType::Number),
+        Field::new("flow.out_of_order_toserver", FieldType::Number),
+        Field::new("flow.out_of_order_toclient", FieldType::Number),
+        Field::new("flow.zero_windows_toserver", FieldType::Number),
+        Field::new("flow.zero_windows_toclient", FieldType::Number),
+        Field::new("flow.app_proto", FieldType::Text),
         Field::new("flow.state", FieldType::Text),
         Field::new("flow.reason", FieldType::Text),
         Field::new("flow.history", FieldType::Text),
@@ -49,25 +59,30 @@ pub(super) static SCHEMA: Schema = Schema::new(
 .summary(&["proto", "flow.bytes_toserver", "flow.bytes_toclient", "flow.age", "flow.state"]);
 
 const SECOND: u64 = 1_000_000_000;
+const US: u64 = 1_000;
 
 pub(super) struct FlowRow {
     row: RowWriter,
     text: Vec<u8>,
+    pub wants: Wants,
 }
 
 impl FlowRow {
     pub fn new() -> FlowRow {
-        FlowRow { row: RowWriter::new(&SCHEMA), text: Vec::new() }
+        let row = RowWriter::new(&SCHEMA);
+        FlowRow { wants: Wants::of(&row), row, text: Vec::new() }
     }
 
     /// Leaves out fields that no filter behind this one reads.
     pub fn want(&mut self, wanted: &filter::Wanted) {
-        self.row.want(wanted);
+        if self.row.want(wanted) {
+            self.wants = Wants::of(&self.row);
+        }
     }
 
     /// The row of a flow that ended.
     pub fn make(&mut self, flow: &Flow, state: &State, reason: Reason) -> &[u8] {
-        let FlowRow { row, text } = self;
+        let FlowRow { row, text, .. } = self;
         let State { client, server, .. } = state;
         row.begin();
         row.time("timestamp", state.last);
@@ -99,7 +114,14 @@ impl FlowRow {
         row.number("flow.ip_bytes_toserver", client.ip_bytes).number("flow.ip_bytes_toclient", server.ip_bytes);
         row.number("flow.payload_toserver", client.payload).number("flow.payload_toclient", server.payload);
         row.time("flow.start", state.start).time("flow.end", state.last);
-        row.number("flow.age", state.last.saturating_sub(state.start) / SECOND);
+        let age = state.last.saturating_sub(state.start);
+        row.number("flow.age", age / SECOND).number("flow.age_us", age / US);
+        if let Some(analysed) = &state.analysed {
+            analysed.set(row);
+        }
+        if let Some(name) = state.inside.name() {
+            row.text("flow.app_proto", name);
+        }
         let is_tcp = flow.protocol == protocol::TCP;
         let name = match () {
             () if is_tcp && state.is_closed() => "closed",

@@ -1,5 +1,6 @@
 //! The state of a flow, and how a packet changes it.
 
+use super::analysed::{Analysed, Inside};
 use super::community::Icmp;
 use packet::encapsulation::Vlans;
 use packet::tcp::{self, Flags, is_after};
@@ -121,6 +122,9 @@ pub(super) struct State {
     pub icmp: Option<Icmp>,
     pub vlans: Vlans,
     pub tunnels: Option<Box<Tunnels>>,
+    /// `None`: no filter reads it, or there are too many.
+    pub analysed: Option<Box<Analysed>>,
+    pub inside: Inside,
 }
 
 /// Longest history: each letter once for each side, and `^`.
@@ -146,6 +150,8 @@ impl State {
             icmp,
             vlans,
             tunnels: tunnels.map(Box::new),
+            analysed: None,
+            inside: Inside::default(),
         };
         if is_answer {
             state.letter(b'^');

@@ -158,3 +158,23 @@ fn a_flow_without_a_syn_has_the_known_or_lower_port_as_server() {
     check(7000, 40_000, (40_000, "^d"));
     check(7000, 7000, (7000, "D"));
 }
+
+#[test]
+fn the_analysis_of_tcp_and_the_protocol_inside() {
+    let to = |seq, ack, flags, bytes: &[u8]| tcp(CLIENT, SERVER, seq, ack, flags, bytes);
+    let back = |seq, ack, flags, bytes: &[u8]| tcp(SERVER, CLIENT, seq, ack, flags, bytes);
+    let request = || to(101, 501, flag::ACK, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let frames = [
+        (1, to(100, 0, flag::SYN, b"")),
+        (2, back(500, 101, flag::SYN | flag::ACK, b"")),
+        (3, to(101, 501, flag::ACK, b"")),
+        (4, request()),
+        (9, request()),
+        (10, back(501, 101, flag::ACK, b"")),
+    ];
+    let outcome = run(&frames, &[]);
+    let row = Row::new(&row::SCHEMA, &outcome.blocks[0].bytes).unwrap();
+    let numbers = ["flow.rtt_us", "flow.age_us", "flow.retransmissions_toserver", "flow.retransmissions_toclient"];
+    assert_eq!(numbers.map(|name| row.number(name)), [Some(2_000_000), Some(9_000_000), Some(1), Some(0)]);
+    assert_eq!(row.text("flow.app_proto"), Some(&b"http"[..]));
+}
