@@ -21,6 +21,8 @@ const LAST_MIN: usize = 16;
 pub enum Align {
     /// Text.
     Left,
+    /// Text that is cut where other texts have been: it tells lines apart, as addresses do.
+    Key,
     /// Numbers, which are never cut.
     Right,
     /// Text that is never cut.
@@ -61,7 +63,7 @@ impl Columns {
         }
     }
 
-    /// Makes lines at most `room` characters long. Heads are cut first, then the last column, then the widest others; what
+    /// Makes lines at most `room` characters long. Heads are cut first, then the last column, then the widest others, keys at last; what
     /// has no room then is left out. `None`: lines may have any length. Holds until cells need more room.
     pub fn fit(&mut self, room: Option<usize>) {
         self.room = room;
@@ -72,8 +74,10 @@ impl Columns {
         shrink(&mut self.widths, room, |at| cells[at].max(HEAD_MIN));
         let excess = self.widths.iter().sum::<usize>().saturating_sub(room);
         self.widths[last] -= excess.min(self.widths[last].saturating_sub(LAST_MIN));
-        let can_shrink = |at: usize| at != last && self.align[at] == Align::Left;
-        shrink(&mut self.widths, room, |at| if can_shrink(at) { COLUMN_MIN } else { usize::MAX });
+        for align in [Align::Left, Align::Key] {
+            let can_shrink = |at: usize| at != last && self.align[at] == align;
+            shrink(&mut self.widths, room, |at| if can_shrink(at) { COLUMN_MIN } else { usize::MAX });
+        }
     }
 
     /// Appends the cells as a line without its end. If the columns were made to fit, longer cells are cut: the last one at
@@ -144,6 +148,18 @@ mod tests {
             out.push(b'\n');
         }
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn keys_are_cut_last() {
+        let fitted = |room: usize| {
+            let mut columns = Columns::new(vec![Align::Key, Align::Left, Align::Left]);
+            columns.widen(&["145.254.160.237:3372", "pagead2.googlesyndication.com", "/a"]);
+            columns.fit(Some(room));
+            columns.widths
+        };
+        assert_eq!(fitted(47), [20, 21, 2]);
+        assert_eq!(fitted(37), [19, 12, 2]);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Summary {
         let shown = |name: &&'static str| {
             let (column, kind) = find(name, schema)?;
             let is_number = matches!((&column, kind), (Column::Field(_), FieldType::Number | FieldType::Duration(_)));
-            Some(Shown { name: shortest(name, &names), column, is_number })
+            Some(Shown { name: head(name, &names), column, is_number })
         };
         let fields = names.iter().filter_map(shown).collect();
         Summary { schema, time, ends, fields }
@@ -165,6 +165,14 @@ fn shortest(name: &'static str, names: &[&'static str]) -> &'static str {
     begins.map(|begin| &name[begin..]).find(|end| ends(end) == 1).unwrap_or(name)
 }
 
+/// The head of a field's column: the shortest name, without the word of its parent (`method` of `http.http_method`).
+fn head(name: &'static str, names: &[&'static str]) -> &'static str {
+    let short = shortest(name, names);
+    let parent = name[..name.len() - short.len()].trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    let rest = short.strip_prefix(parent).and_then(|rest| rest.strip_prefix('_')).unwrap_or(short);
+    if names.iter().any(|known| known.rsplit('.').next() == Some(rest)) { short } else { rest }
+}
+
 /// A column: its head, a cell as wide as most, and its side.
 type Planned = (String, String, Align);
 
@@ -177,7 +185,7 @@ fn time_column(schema: &Schema, first: Option<u64>) -> Planned {
 }
 
 fn end_column(head: &str) -> Planned {
-    (head.to_string(), "255.255.255.255".into(), Align::Left)
+    (head.to_string(), "255.255.255.255".into(), Align::Key)
 }
 
 fn table(columns: Vec<Planned>) -> Table {
