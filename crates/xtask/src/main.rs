@@ -25,6 +25,7 @@ mod mutate;
 mod orderings;
 mod package;
 mod pcap_library;
+mod picture;
 mod process;
 mod source;
 mod tidy;
@@ -111,6 +112,12 @@ const TASKS: &[Task] = &[
         usage: "[--out DIR] [--try] [--twice] [deb] [rpm] [tar] [oci]",
         summary: "make packages for people without Rust, make them twice and compare, or try them in a fresh root",
         run: package::run,
+    },
+    Task {
+        name: "picture",
+        usage: "",
+        summary: "draw what a terminal shows of README's first commands, as docs/terminal.svg",
+        run: picture::run,
     },
     Task {
         name: "pcap-library",
