@@ -125,19 +125,8 @@ pub(super) fn set_analysis(row: &mut RowWriter, connection: u64, verdict: &Verdi
     if let Some(acknowledgment) = acknowledgment {
         row.number("tcp.ack_relative", acknowledgment.into());
     }
-    if !events.is_none() && row.wants("tcp.analysis.flags") {
-        let (mut list, mut name) = (Vec::new(), RowWriter::new(&NAME));
-        for event in events.names() {
-            name.begin();
-            list_push(&mut list, name.text("", event.rsplit('.').next().unwrap_or(event)).row());
-        }
-        row.rows("tcp.analysis.flags", &list);
-    }
-    for field in events.names() {
-        row.flag(field, true);
-    }
-    if events.has(Event::DuplicateAck) {
-        row.number("tcp.analysis.duplicate_ack_num", verdict.duplicate_number.into());
+    if !events.is_none() {
+        set_events(row, verdict);
     }
     if let Some((frame, ns)) = verdict.acknowledges {
         row.number("tcp.analysis.acks_frame", frame).number("tcp.analysis.ack_rtt_us", ns / US);
@@ -152,5 +141,25 @@ pub(super) fn set_analysis(row: &mut RowWriter, connection: u64, verdict: &Verdi
         if let Some(number) = number {
             row.number(name, number);
         }
+    }
+}
+
+/// Sets the fields of the events that a segment has.
+#[cold]
+fn set_events(row: &mut RowWriter, verdict: &Verdict) {
+    let events = verdict.events;
+    if row.wants("tcp.analysis.flags") {
+        let (mut list, mut name) = (Vec::new(), RowWriter::new(&NAME));
+        for event in events.names() {
+            name.begin();
+            list_push(&mut list, name.text("", event.rsplit('.').next().unwrap_or(event)).row());
+        }
+        row.rows("tcp.analysis.flags", &list);
+    }
+    for field in events.names() {
+        row.flag(field, true);
+    }
+    if events.has(Event::DuplicateAck) {
+        row.number("tcp.analysis.duplicate_ack_num", verdict.duplicate_number.into());
     }
 }
