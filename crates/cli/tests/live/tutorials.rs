@@ -213,6 +213,7 @@ macro_rules! tutorials {
 
 tutorials! {
     the_analyst "analyst.md"
+    the_network_engineer "network-engineer.md"
     jq_and_duckdb "jq-and-duckdb.md"
     a_large_file "large-file.md"
     the_developer "developer.md"
