@@ -2,6 +2,8 @@
 //! place of commands. Also says which parts of a request do nothing yet. The language's own hints are elsewhere, beside
 //! its errors.
 
+mod expression;
+
 use crate::Cli;
 use crate::exit::CommandError;
 use clap::CommandFactory;
@@ -13,9 +15,18 @@ use std::path::Path;
 use streamline::language::Diagnostic;
 use streamline::registry;
 
-/// The same error with a hint, if its word is a file or a device in the place of a filter.
+/// The same error with a hint, if a tcpdump expression, a file or a device stands in the place of a filter.
 pub(crate) fn improved(error: Diagnostic, source: &str) -> Diagnostic {
     let Some(word) = source.get(error.span.start..error.span.end) else { return error };
+    let between = |one: char| "|{};+".contains(one);
+    let begin = source[..error.span.start].rfind(between).map_or(0, |at| at + 1);
+    let end = source[error.span.start..].find(between).map_or(source.len(), |at| error.span.start + at);
+    if let Some(step) = source.get(begin..end).map(str::trim).filter(|step| expression::is_expression(step)) {
+        return error.with_help(format!("this is tcpdump's language; a filter takes it: `bpf \"{step}\"`"));
+    }
+    if let Some(help) = of_field(word).filter(|_| error.message.starts_with("no filter")) {
+        return error.with_help(help);
+    }
     let before = source[..error.span.start].trim_end();
     let begins = before.is_empty() || before.ends_with([';', '+', '{']);
     if word.is_empty() || word.contains(char::is_whitespace) || !(begins || before.ends_with('|')) {
@@ -27,6 +38,18 @@ pub(crate) fn improved(error: Diagnostic, source: &str) -> Diagnostic {
     }
 }
 
+/// The hint for a field of a display filter, such as `http.request`.
+fn of_field(word: &str) -> Option<String> {
+    let (name, rest) = word.split_once('.')?;
+    let name = match name {
+        "tcp" | "udp" | "ip" | "ipv6" | "eth" | "frame" => "packets",
+        other => other,
+    };
+    let kind = registry().find(name).filter(|kind| kind.schema.is_some() && !rest.is_empty())?;
+    let name = kind.name;
+    Some(format!("`{name}` gives records, and `where` asks about their fields: `streamline schema {name}` lists them"))
+}
+
 /// The hint for a word that is no filter. `begins`: a path begins with this word. `alone`: the word is the whole request.
 fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
     let (path, rest) = (Path::new(word), if alone { " | ..." } else { "" });
@@ -34,7 +57,8 @@ fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
         path.extension().is_some_and(|ending| ["pcap", "pcapng", "cap"].iter().any(|known| ending == *known));
     match begins {
         true if is_capture(path) || path.is_dir() || (is_named_so && !path.exists()) => {
-            Some(format!("to read captures: `pcap {word}{rest}`"))
+            let option = if alone { format!(", or -r {word} beside a request") } else { String::new() };
+            Some(format!("to read captures: `pcap {word}{rest}`{option}"))
         }
         true if alone && path.is_file() => Some(format!("to run the request in this file: -f {word}")),
         true if path.is_file() => Some(format!("to read a capture: `pcap {word}{rest}`, and this file is none")),
@@ -69,9 +93,18 @@ fn is_device(word: &str) -> bool {
 
 /// The error for a request of several words: the shell has split it.
 pub(crate) fn several_words(words: &[String]) -> CommandError {
-    let quoted = words.join(" ").replace('\'', "'\\''");
-    CommandError::Wrong(format!("the request is {} words, and must be one", words.len()))
-        .with_help(&format!("put the whole request into single quotes: '{quoted}'"))
+    let error = CommandError::Wrong(format!("the request is {} words, and must be one", words.len()));
+    if words.iter().filter(|word| Path::new(word).is_file()).nth(1).is_some() {
+        return error.with_help(
+            "the shell has made names of files of a pattern: quote it (-r 'captures/*.pcap'), or give -r before each file",
+        );
+    }
+    let text = words.join(" ");
+    if expression::is_expression(&text) {
+        return error.with_help(&format!("a tcpdump expression is for the filter `bpf`: 'bpf \"{text}\"'"));
+    }
+    let quoted = text.replace('\'', "'\\''");
+    error.with_help(&format!("put the whole request into single quotes: '{quoted}'"))
 }
 
 pub(crate) fn no_command(word: &str) -> CommandError {
@@ -128,7 +161,12 @@ mod tests {
         let (request, capture) = (path("request.srl"), path("capture"));
         let rows = [
             (capture.as_str(), true, false, Some(format!("to read captures: `pcap {capture}`"))),
-            (&capture, true, true, Some(format!("to read captures: `pcap {capture} | ...`"))),
+            (
+                &capture,
+                true,
+                true,
+                Some(format!("to read captures: `pcap {capture} | ...`, or -r {capture} beside a request")),
+            ),
             (&request, true, true, Some(format!("to run the request in this file: -f {request}"))),
             ("gone.pcapng", true, false, Some("to read captures: `pcap gone.pcapng`".into())),
             ("gone.pcapng", false, false, Some("to write a capture: `save gone.pcapng`".into())),

@@ -39,12 +39,12 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          first bytes came; each datagram, frame, packet or record one such as datagram-00000001-SENDER-RECEIVER. \
          Records are written as JSON. What is empty gets no file. No name contains anything that was taken from the \
          traffic but addresses and ports.\n\n\
-         index.jsonl in the same folder has one line for each file: `file`, `kind`, `ts` (time of the first block), `src`, \
-         `src_port`, `dst`, `dst_port` (src sent what is in the file), `size` in bytes, `sha256`, `state` and `gaps`. The \
+         index.jsonl in the same folder has one line for each file: `file`, `kind`, `timestamp` (of the first block), `src_ip`, \
+         `src_port`, `dest_ip`, `dest_port` (src_ip sent what is in the file), `size` in bytes, `sha256`, `state` and `gaps`. The \
          state is `complete`, `gap` where bytes inside were not captured, or `truncated` where the end was not seen or \
          a limit was reached; then `reason` is `limit`. Missing bytes are not filled: the file closes up over each gap, \
          and `gaps` lists them as [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have \
-         `direction`, `method`, `host`, `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
+         `direction`, `http_method`, `hostname`, `url`, `status`, `http_content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
          and for files under way at the same time as long as 64 MiB hold them.\n\n\
          The folder is made, and tried, before the run begins, and held from then on: what comes into its place meanwhile \
          gets nothing. An input without any blocks leaves a folder with an empty index. A folder that has an index already \

@@ -3,7 +3,7 @@
 use buffer::pipe::OpenOptions;
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -766,4 +766,13 @@ fn roots_ring_in_anothers_folder_leaves_nothing_there() {
     check(&ring.run("create", &[]), 0, "");
     check(&ring.run("rm", &[]), 0, "");
     assert_eq!(std::fs::read_dir(ring.folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_writer_without_a_reader_says_that_it_waits() {
+    let ring = Ring::create(&[]);
+    let (mut writer, _input) = ring.writer(&[]);
+    let mut said = String::new();
+    BufReader::new(writer.child().stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "note: waiting for a reader of the ring (no-wait=yes writes without one)\n");
 }

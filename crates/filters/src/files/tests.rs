@@ -111,7 +111,7 @@ fn the_index_says_who_sent_it() {
     let mut piece = block(1, FIRST.with(LAST), b"abc", 0);
     piece.0.time = 1;
     assert_eq!(run(streams(vec![piece]), folder.path(), &[]).failure, None);
-    let expected = r#"{"file":"010.000.000.002.00080-010.000.000.001.01000","kind":"stream","ts":"1970-01-01T00:00:00.000000001Z","src":"10.0.0.2","src_port":80,"dst":"10.0.0.1","dst_port":1000,"size":3,"sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","state":"complete","gaps":[]}"#;
+    let expected = r#"{"file":"010.000.000.002.00080-010.000.000.001.01000","kind":"stream","timestamp":"1970-01-01T00:00:00.000000001Z","src_ip":"10.0.0.2","src_port":80,"dest_ip":"10.0.0.1","dest_port":1000,"size":3,"sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","state":"complete","gaps":[]}"#;
     assert_eq!(fs::read_to_string(folder.path().join("index.jsonl")).unwrap().trim_end(), expected);
 }
 
@@ -174,7 +174,7 @@ fn each_body_of_a_message_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run(chain(), folder.path(), &[]).failure, None);
     let row = &read(folder.path())[&names[1]];
-    let said = ["kind", "direction", "uri", "status", "content_type", "src_port"].map(|key| row[key].clone());
+    let said = ["kind", "direction", "url", "status", "http_content_type", "src_port"].map(|key| row[key].clone());
     assert_eq!(json!(said), json!(["http", "response", "/../../b", 200, "x/../y", 80]));
 }
 
@@ -389,7 +389,8 @@ fn metadata_of_open_messages_is_bounded() {
     assert_eq!(outcome.failure, None);
     let index = fs::read_to_string(folder.path().join("index.jsonl")).unwrap();
     assert!(index.lines().all(|line| line.contains(r#""gaps":[],"direction":"response""#)));
-    let is_kept = |line: &&str| line.contains(r#"uuu...[3616 bytes more]","status":200,"content_type":"\u0001\u0001"#);
+    let is_kept =
+        |line: &&str| line.contains(r#"uuu...[3616 bytes more]","status":200,"http_content_type":"\u0001\u0001"#);
     let (with, without): (Vec<&str>, Vec<&str>) = index.lines().partition(is_kept);
     assert_eq!(with.len() + without.len(), OPEN);
     assert!(without.iter().all(|line| line.ends_with(r#""direction":"response"}"#)));

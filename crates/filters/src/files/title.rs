@@ -102,16 +102,16 @@ impl Title {
         json_text::text(out, file.as_bytes());
         json_text::key(out, "kind");
         json_text::text(out, self.kind.as_bytes());
-        json_text::key(out, "ts");
+        json_text::key(out, "timestamp");
         packet::time::append_json(out, self.time);
         let Some(flow) = self.flow else { return };
-        json_text::key(out, "src");
+        json_text::key(out, "src_ip");
         json_text::address(out, flow.source);
         json_text::key(out, "src_port");
         json_text::number(out, u64::from(flow.source_port));
-        json_text::key(out, "dst");
+        json_text::key(out, "dest_ip");
         json_text::address(out, flow.target);
-        json_text::key(out, "dst_port");
+        json_text::key(out, "dest_port");
         json_text::number(out, u64::from(flow.target_port));
         if self.vlans.count() > 0 {
             append_vlans(out, self.vlans);
@@ -186,23 +186,15 @@ impl Meta {
                 return;
             };
             rest = behind;
-            json_text::key(out, META_FIELDS[usize::from(place)].1);
+            json_text::key(out, META_FIELDS[usize::from(place)]);
             if is_number == 1 { out.extend_from_slice(value) } else { json_text::text(out, value) }
         }
     }
 }
 
-/// Fields of a message's metadata that the index has, with their names there.
-const META_FIELDS: [(&str, &str); 8] = [
-    ("http_method", "method"),
-    ("hostname", "host"),
-    ("url", "uri"),
-    ("status", "status"),
-    ("http_content_type", "content_type"),
-    ("content_encoding", "content_encoding"),
-    ("filename", "filename"),
-    ("content_type", "content_type"),
-];
+/// Fields of a message's metadata that the index has, by the same names.
+const META_FIELDS: [&str; 8] =
+    ["http_method", "hostname", "url", "status", "http_content_type", "content_encoding", "filename", "content_type"];
 
 /// Places of the direction and of [`META_FIELDS`] in a schema.
 type Places = (Option<usize>, [Option<usize>; META_FIELDS.len()]);
@@ -251,7 +243,7 @@ impl MetaFields {
             _ => "",
         };
         self.fields.clear();
-        for (number, ((field, _), place)) in META_FIELDS.iter().zip(places).enumerate() {
+        for (number, (field, place)) in META_FIELDS.iter().zip(places).enumerate() {
             let value = place.and_then(|place| row.get(place));
             let is_number = matches!(value, Some(FieldValue::Number(_)));
             let begin = self.fields.len();
@@ -284,7 +276,7 @@ impl MetaFields {
         if self.last.is_none_or(|(schema, _)| schema.id() != id) {
             let schema = *self.schemas.iter().find(|schema| schema.id() == id)?;
             let place = |field: &str| schema.field(&format!("{}.{field}", schema.name));
-            self.last = Some((schema, (place("direction"), META_FIELDS.map(|(field, _)| place(field)))));
+            self.last = Some((schema, (place("direction"), META_FIELDS.map(place))));
         }
         self.last
     }

@@ -8,7 +8,7 @@ use buffer::keeper::client::Named;
 use buffer::pipe::{OpenOptions, PipeWriter};
 use buffer::ring::{ActiveWindow, RingKind, Signalling};
 use filter::{Param, ParamType};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -112,6 +112,9 @@ impl Input {
     }
 }
 
+/// How long a writer waits for a reader before it says so.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
 struct Writing {
     named: Named,
     writer: PipeWriter,
@@ -185,6 +188,14 @@ impl Writing {
     }
 
     fn wait_for_reader(&mut self) -> Result<Then, CommandError> {
+        if !self.no_wait && self.writer.readers() == 0 {
+            // A reader that starts together with this command is there by then.
+            let mut polled = [PollFd::new(&self.news, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut polled, Some(&PATIENCE));
+            if self.writer.readers() == 0 && !self.stop.is_set() {
+                tell!("note: waiting for a reader of the ring (no-wait=yes writes without one)");
+            }
+        }
         while !self.no_wait && self.writer.readers() == 0 {
             if self.stop.is_set() {
                 return Ok(Then::End);
