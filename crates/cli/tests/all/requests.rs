@@ -89,7 +89,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Whether `text` looks as `pattern` says, where a line `...` stands for any number of lines.
-fn matches(pattern: &[&str], text: &[&str]) -> bool {
+pub(crate) fn matches(pattern: &[&str], text: &[&str]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
         Some((&"...", rest)) => (0..=text.len()).any(|skip| matches(rest, &text[skip..])),
