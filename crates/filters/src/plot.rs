@@ -24,7 +24,7 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
          `by=FIELD` draws a line for each value of that field: the `top` largest by what they add up to. `x=FIELD` takes \
          another number field than `timestamp` for the axis along the bottom. Of a message its metadata are the record.\n\n\
          The picture is written when the input ends, to standard output or to `out`. Records without \
-         `y` or `x` are left out and counted; those without `by` have a line of their own, without a name. At most 1048576 points and 4096 lines are kept; what is beyond them is dropped and counted.",
+         `y` or `x` are left out and counted; those without `by` have a line of their own, `(none)`. A time axis of two minutes or more has the times of the clock, UTC. At most 1048576 points and 4096 lines are kept; what is beyond them is dropped and counted.",
     )
     .params(&[
         Param::new("y", ParamType::Text, "the field to draw; with every= the number of records if not given").main(),
@@ -91,6 +91,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         names: Names::new(names, env),
         drawn: Drawn::new(every),
         has_y: y.is_some(),
+        has_by: by.is_some(),
         x: params.text("x").unwrap_or(TIMESTAMP).to_string(),
         is_time: false,
         title: terminal::line(&title).into_owned(),
@@ -106,6 +107,8 @@ struct Plot {
     names: Names,
     drawn: Drawn,
     has_y: bool,
+    /// Each line has a name.
+    has_by: bool,
     /// The field for the horizontal axis, and whether it holds times.
     x: String,
     is_time: bool,
@@ -133,8 +136,10 @@ impl Plot {
         };
         let y = if self.has_y { value().and_then(number) } else { Some(1) };
         self.name.clear();
-        if let Some(value) = value() {
-            append_name(&mut self.name, &value);
+        match value() {
+            Some(value) => append_name(&mut self.name, &value),
+            None if self.has_by => self.name.push_str(NO_NAME),
+            None => {}
         }
         let (Some(x), Some(y)) = (x, y) else { return cx.count("records without the field", 1) };
         match self.drawn.add(&self.name, x, y) {
@@ -147,21 +152,34 @@ impl Plot {
     fn picture(&mut self, cx: &mut Context<'_>) -> String {
         let begin = self.drawn.begin();
         let unit = if self.is_time { SECOND_NS as f64 } else { 1.0 };
-        let across = match (self.is_time, begin) {
-            (true, Some(begin)) => {
-                let begin = packet::time::rfc3339(begin);
-                format!("seconds since {}", String::from_utf8_lossy(&begin))
-            }
-            _ => self.x.clone(),
-        };
         let zero = if self.is_time { begin.unwrap_or(0) } else { 0 };
         let (series, left_out) = self.drawn.series(self.top, zero, unit);
         if left_out > 0 {
             cx.notice(format!("plot: {left_out} more lines are not drawn: top= says how many are"));
         }
+        let longest = series.iter().filter_map(|series| series.points.last()).map(|point| point.0).fold(0.0, f64::max);
+        let (scale, across) = match begin.filter(|_| self.is_time) {
+            Some(begin) => over_time(begin, longest),
+            None => (Scale::Count, self.x.clone()),
+        };
         let (title, up, across) = (self.title.as_str(), self.what.as_str(), terminal::line(&across));
-        Chart { title, across: &across, scale: Scale::Count, up, up_scale: Scale::Count, series }.svg()
+        Chart { title, across: &across, scale, up, up_scale: Scale::Count, series }.svg()
     }
+}
+
+/// A longer axis has the times of the clock.
+const CLOCK_SECONDS: f64 = 120.0;
+
+/// The scale and the label of an axis of this many seconds from `begin` (ns since 1970) on.
+fn over_time(begin: u64, seconds: f64) -> (Scale, String) {
+    let whole = begin - begin % SECOND_NS;
+    let text =
+        |from: usize, to: usize, time| String::from_utf8_lossy(&packet::time::rfc3339(time)[from..to]).into_owned();
+    if seconds < CLOCK_SECONDS {
+        let begin = packet::time::rfc3339(begin);
+        return (Scale::Count, format!("seconds since {}", String::from_utf8_lossy(&begin)));
+    }
+    (Scale::Clock(begin / SECOND_NS), format!("time (UTC), from {} {}", text(0, 10, whole), text(11, 19, whole)))
 }
 
 fn first<'a>(column: Option<&Column>, row: &Row<'a>) -> Option<FieldValue<'a>> {
@@ -175,6 +193,9 @@ fn number(value: FieldValue<'_>) -> Option<u64> {
         _ => None,
     }
 }
+
+/// The name of the line of records without the field of `by`.
+const NO_NAME: &str = "(none)";
 
 /// Names of lines are compared up to this many characters.
 const NAME_CHARACTERS: usize = 256;
@@ -271,12 +292,18 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_shortened_and_told_apart() {
+    fn long_names_are_whole() {
         let names = ["a".repeat(30) + "1", "a".repeat(30) + "2"];
         let records: Vec<_> =
             names.iter().flat_map(|name| [(1000, Some(1), &name[..]), (2000, Some(2), name)]).collect();
-        let shown = "a".repeat(18) + "…";
-        check(&records, &[("y", "length"), ("by", "who")], &[&shown], 2);
+        check(&records, &[("y", "length"), ("by", "who")], &[&names[0], &names[1]], 2);
+    }
+
+    #[test]
+    fn records_without_a_name_have_a_line_and_long_times_a_clock() {
+        let records = [(1000, Some(1), "x"), (601_000, Some(2), "")];
+        let time = "time (UTC), from 1970-01-01 00:00:01";
+        check(&records, &[("y", "length"), ("by", "who")], &["x", "(none)", time, "00:02", "00:10"], 2);
     }
 
     #[test]

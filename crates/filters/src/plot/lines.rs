@@ -98,7 +98,7 @@ impl Drawn {
                     values.iter().map(|(x, y)| (along(*x), *y as f64)).collect()
                 }
             };
-            Series { name: shortened(&line.name), points: thinned(points) }
+            Series { name: line.name.clone(), points: thinned(points) }
         });
         (series.collect(), left_out)
     }
@@ -118,16 +118,6 @@ impl Points {
                 Some((keys().min()?, keys().max()?))
             }
         }
-    }
-}
-
-/// Characters of a name that fit beside the picture.
-const NAME_CHARACTERS: usize = 18;
-
-fn shortened(name: &str) -> String {
-    match name.char_indices().nth(NAME_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_string(),
     }
 }
 
