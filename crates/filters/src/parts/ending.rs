@@ -70,7 +70,7 @@ pub fn check(params: &Params, key: &'static str, writes: &[&str]) -> Result<(), 
     Err(ParamError::new(key, format!("{shown} is the name of {format}, and the filter writes none")).with_help(help))
 }
 
-/// Refuses a new folder with the name of a file in a format of [`FORMATS`]: the caller expects one file.
+/// Refuses a new folder with the name of a file in a format of `FORMATS`: the caller expects one file.
 pub fn check_folder(params: &Params, key: &'static str) -> Result<(), ParamError> {
     let name = params.text(key).unwrap_or_default();
     if Path::new(name).is_dir() {

@@ -2,8 +2,8 @@
 //! and 1.2, with AES-GCM and ChaCha20-Poly1305.
 //!
 //! - here — the records of both directions, and which keys they have
-//! - [`keys`] — suites, derivation of keys, decryption of a record
-//! - [`handshake`] — messages out of the contents of records
+//! - `keys` — suites, derivation of keys, decryption of a record
+//! - `handshake` — messages out of the contents of records
 //!
 //! A connection is found by its hello, where a piece of the stream begins. Records that come before their secret wait for
 //! it: a program may write it down later than its packets are captured.
