@@ -63,8 +63,9 @@ impl Columns {
         }
     }
 
-    /// Makes lines at most `room` characters long. Heads are cut first, then the last column, then the widest others, keys at last; what
-    /// has no room then is left out. `None`: lines may have any length. Holds until cells need more room.
+    /// Makes lines at most `room` characters long. Heads are cut first, then the last column, then the widest others, and keys
+    /// at last; the end of a line that is still longer is left out. `None`: lines may have any length. Holds until cells need
+    /// more room.
     pub fn fit(&mut self, room: Option<usize>) {
         self.room = room;
         self.widths = self.widest.iter().zip(&self.heads).map(|(cell, head)| *cell.max(head)).collect();

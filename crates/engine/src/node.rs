@@ -25,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) closed: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
-    /// What the filters behind it read of its records and messages.
+    /// The fields and bodies that the filters behind it read.
     pub(crate) read_behind: Wanted,
     /// The same and everything else.
     pub(crate) read_watched: Wanted,

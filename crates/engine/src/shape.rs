@@ -9,7 +9,7 @@ pub(crate) struct Shape {
     pub(crate) operands: Vec<bool>,
     /// For each node: no other node sees the blocks that it gets, or it is the last to see them.
     pub(crate) exclusive: Vec<bool>,
-    /// For each node: what the nodes behind it read of its records and messages.
+    /// For each node: the fields and bodies that the nodes behind it read.
     pub(crate) read_behind: Vec<Wanted>,
 }
 
@@ -37,7 +37,7 @@ impl Shape {
     }
 }
 
-/// For each node: what the nodes behind it read of the blocks that it gives.
+/// For each node: the fields and bodies that the nodes behind it read.
 fn read_behind(plan: &Plan) -> Vec<Wanted> {
     let count = plan.nodes.len();
     let mut given: Vec<Wanted> = (0..count).map(|_| Wanted::none()).collect();
@@ -141,7 +141,7 @@ mod tests {
         let groups = [&SOURCE, &GROUPS, &LOOKS];
         check(&groups, &[(0, 1, false), (1, 2, false)], [false, false, true, false]);
         check(&groups, &[(0, 1, false), (1, 2, true)], [true; 4]);
-        // What is not the source's own reads nothing of it.
+        // A filter behind a rejected edge reads none of the records that the node gives.
         check(&[&SOURCE, &NAMES_TWO, &LOOKS], &[(0, 1, false), (0, 2, true)], [false, true, false, false]);
     }
 }

@@ -52,8 +52,7 @@ pub struct Context<'a> {
     pub now: u64,
     /// No other filter will see these blocks; see [`Context::edit`].
     pub exclusive: bool,
-    /// What the filters behind this one read of the records and messages that it gives. Everything while its edges are
-    /// watched.
+    /// The fields and bodies that the filters behind this one read. All of them while its edges are watched.
     pub wanted: &'a Wanted,
     /// When to call [`Filter::timer`](crate::Filter::timer); `u64::MAX` = never.
     pub wake: &'a mut u64,

@@ -1,4 +1,4 @@
-//! Groups of filters, for lists that people read. They follow from what kinds state.
+//! Groups of filters, for lists that people read. A kind belongs to one by its types.
 
 use crate::kind::{Gives, Kind, Parts};
 use crate::types::{Type, Types};
@@ -14,7 +14,7 @@ pub enum Group {
     Frames,
     /// They read protocols.
     Protocols,
-    /// They give records of what passes.
+    /// They describe traffic in records.
     Traffic,
     /// They take records.
     Records,
@@ -57,7 +57,7 @@ impl Group {
             Group::Selection => "Selection: some of the blocks, or in another order",
             Group::Frames => "Frames changed, and made into streams",
             Group::Protocols => "Protocols",
-            Group::Traffic => "Records of what passes",
+            Group::Traffic => "Records that describe traffic",
             Group::Records => "Questions about records",
             Group::Sinks => "Sinks",
         }

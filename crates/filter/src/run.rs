@@ -77,7 +77,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing of an input without bytes.
+    /// A source without input has read all of it.
     pub const NOTHING: Progress = Progress { done: 0, all: Some(0) };
 
     /// That of two inputs together.

@@ -1,4 +1,4 @@
-//! What the filters behind a filter read of the records and messages that it gives.
+//! The fields and bodies that the filters behind a filter read.
 //!
 //! The engine unites this over all edges behind a node, and hands it to the node's filter in
 //! [`Context::wanted`](crate::Context::wanted). A filter that gives records tells its
@@ -31,7 +31,7 @@ impl Wanted {
         Wanted::fields([])
     }
 
-    /// The fields of these names. Of messages they are those of the META records, and nothing else is read.
+    /// The fields of these names. Of messages these are fields of the META records; bodies are not read.
     pub fn fields(names: impl IntoIterator<Item = String>) -> Wanted {
         // Relaxed: only the number itself counts.
         let id = SETS.fetch_add(1, Ordering::Relaxed);

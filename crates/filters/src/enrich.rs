@@ -84,7 +84,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// What is known of addresses.
+/// Names, places and networks of addresses.
 struct Known {
     names: Seen,
     geoip: Option<Database>,

@@ -76,7 +76,7 @@ fn script(steps: &[Step<'_>], fresh: bool) -> String {
     script += if fresh { FRESH } else { "" };
     script += "exec 2>&1\n";
     for step in steps {
-        // What is said to start in the background is ready when the next command comes.
+        // A program in the background is ready when the next command comes.
         let settled = if step.command.trim_end().ends_with('&') { "settled" } else { "" };
         script += &format!("printf '{MARK}'\n{}\n{settled}\n", step.command);
     }

@@ -6,7 +6,7 @@ use filter::prelude::*;
 use filter::record::{FieldValue, made};
 use std::net::IpAddr;
 
-/// What is added.
+/// The names and places that the request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adds {
     pub(super) dns: bool,
@@ -61,7 +61,7 @@ static SIDES: [Side; 2] = [
 
 const SERVICE: &str = "service";
 
-/// The ports that tell a service: that of the one who was called comes first.
+/// The ports that tell a service: the port of the server comes first.
 const PORTS: [&str; 2] = ["dest_port", "src_port"];
 
 /// When the record's connection began.
@@ -93,7 +93,7 @@ fn added(schema: &Schema, adds: &Adds) -> Vec<(&'static str, FieldType)> {
     fields
 }
 
-/// The schema of these records with what is added.
+/// The schema of these records with the added fields.
 pub(super) fn schema(schema: &'static Schema, adds: &Adds) -> Result<&'static Schema, ParamError> {
     let mut fields: Vec<(String, FieldType)> =
         schema.fields.iter().map(|field| (field.name.to_string(), field.kind)).collect();
@@ -131,7 +131,7 @@ impl Shape {
         })
     }
 
-    /// Writes a record with what is known. Returns how often a database was damaged.
+    /// Writes a record with the added fields that are known. Returns the number of damaged places that it met in databases.
     pub(super) fn fill(&mut self, row: &Row<'_>, time: u64, adds: &Adds, known: &Known) -> u64 {
         let writer = &mut self.writer;
         writer.begin();
