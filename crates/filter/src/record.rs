@@ -69,6 +69,22 @@ impl FieldType {
         }
     }
 
+    /// The bytes that it adds to a schema's id: those of two types differ.
+    const fn mark(&self) -> [u8; 5] {
+        let (tag, of) = match self {
+            FieldType::Number => (0, 0),
+            FieldType::Time => (1, 0),
+            FieldType::EveTime => (2, 0),
+            FieldType::Duration(unit) => (3, *unit as u32),
+            FieldType::Flag => (4, 0),
+            FieldType::Text => (5, 0),
+            FieldType::Address => (6, 0),
+            FieldType::Rows(items) => (7, items.id),
+        };
+        let [a, b, c, d] = of.to_le_bytes();
+        [tag, a, b, c, d]
+    }
+
     /// Whether its values are numbers, which can be added and compared.
     pub fn is_number(&self) -> bool {
         matches!(self, FieldType::Number | FieldType::Time | FieldType::EveTime | FieldType::Duration(_))
@@ -120,13 +136,13 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema; its id is a hash of its name and its fields' names.
+    /// A schema; its id is a hash of its name and its fields' names and types.
     pub const fn new(name: &'static str, fields: &'static [Field]) -> Schema {
         assert!(fields.len() <= FIELDS_MAX, "a schema has 128 fields at most");
         let mut id = fnv(0x811c_9dc5, name.as_bytes());
         let mut index = 0;
         while index < fields.len() {
-            id = fnv(fnv(id, b"|"), fields[index].name.as_bytes());
+            id = fnv(fnv(fnv(id, b"|"), fields[index].name.as_bytes()), &fields[index].kind.mark());
             index += 1;
         }
         Schema { name, fields, form: Form::List, summary: &[], from_first: false, id }
@@ -174,16 +190,30 @@ impl Schema {
 /// Most schemas that the requests of one process can make.
 const MADE_MAX: usize = 4096;
 
+/// Most of them when a writer leaves fields out: the others are for filters that cannot do without.
+const PROJECTED_MAX: usize = MADE_MAX / 2;
+
 static MADE: Mutex<Vec<&'static Schema>> = Mutex::new(Vec::new());
 
 /// The schema of this name and these fields, for filters whose parameters name their records' fields. It stays for
 /// ever, and the same fields give the same schema: a process keeps one for each shape ever asked for. `summary` are the
 /// fields that people read, empty: all. `None`: there are 4,096 others, or more fields than a schema has.
 pub fn made(name: &'static str, fields: &[(String, FieldType)], summary: &[&'static str]) -> Option<&'static Schema> {
+    made_among(&MADE, MADE_MAX, name, fields, summary)
+}
+
+/// The same, where there may be at most `most` schemas.
+fn made_among(
+    all: &Mutex<Vec<&'static Schema>>,
+    most: usize,
+    name: &'static str,
+    fields: &[(String, FieldType)],
+    summary: &[&'static str],
+) -> Option<&'static Schema> {
     if fields.len() > FIELDS_MAX {
         return None;
     }
-    let mut all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |schema: &&&'static Schema| {
         let is_field =
             |(field, (name, kind)): (&Field, &(String, FieldType))| field.name == name && field.kind.is(kind);
@@ -193,7 +223,7 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)], summary: &[&'sta
     if let Some(known) = all.iter().find(is_it) {
         return Some(known);
     }
-    if all.len() >= MADE_MAX {
+    if all.len() >= most {
         return None;
     }
     let field = |(name, kind): &(String, FieldType)| Field::new(String::leak(name.clone()), *kind);
@@ -328,7 +358,7 @@ impl RowWriter {
             return;
         }
         // Without room for another schema, rows have all fields.
-        let Some(written) = made(self.schema.name, &left, &[]) else { return };
+        let Some(written) = made_among(&MADE, PROJECTED_MAX, self.schema.name, &left, &[]) else { return };
         self.written = written;
         let mut next = 0;
         for (place, field) in self.places.iter_mut().zip(self.schema.fields) {
@@ -652,6 +682,35 @@ mod tests {
         check(&Wanted::fields(["dns.answers.rdata".into()]), &["dns.answers"]);
         check(&Wanted::none(), &[]);
         check(Wanted::ALL, &["timestamp", "src_ip", "dns.rrname", "dns.id", "dns.tc", "dns.answers"]);
+    }
+
+    #[test]
+    fn made_schemas_of_other_types_have_other_ids() {
+        let types = [
+            FieldType::Number,
+            FieldType::Time,
+            FieldType::EveTime,
+            FieldType::Duration(Unit::Seconds),
+            FieldType::Duration(Unit::Microseconds),
+            FieldType::Flag,
+            FieldType::Text,
+            FieldType::Address,
+            FieldType::Rows(&ANSWER),
+            FieldType::Rows(&DNS),
+        ];
+        for kind in types {
+            let schema = made("types", &[("a".into(), kind)], &[]).unwrap();
+            assert!(std::ptr::eq(made_with_id(schema.id()).unwrap(), schema), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn schemas_that_writers_project_leave_room_for_others() {
+        let all = Mutex::new(Vec::new());
+        let fields = [("a".to_string(), FieldType::Number)];
+        let made = |most, name| made_among(&all, most, name, &fields, &[]).is_some();
+        assert!(made(1, "one") && made(1, "one"), "a known one takes no room");
+        assert!(!made(1, "two") && made(2, "two"), "there is room for those who cannot do without");
     }
 
     proptest! {
