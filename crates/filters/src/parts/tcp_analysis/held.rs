@@ -13,6 +13,9 @@ pub(super) struct Sent {
     pub number: u64,
 }
 
+/// Room for so many segments is kept when they are acknowledged.
+const KEPT: usize = 16;
+
 /// These segments, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -60,8 +63,18 @@ impl Held {
         Some(end.wrapping_sub(begin))
     }
 
-    /// Removes acknowledged segments. Returns the segment that ends here, the oldest if there are several.
+    /// Removes acknowledged segments, and the room that they leave. Returns the segment that ends here, the oldest if there
+    /// are several.
     pub fn acknowledge(&mut self, to: u32) -> Option<Sent> {
+        let found = self.remove(to);
+        // Else each direction could keep room for its largest burst for ever.
+        if self.sent.capacity() > KEPT.max(4 * self.sent.len()) {
+            self.sent.shrink_to(KEPT.max(2 * self.sent.len()));
+        }
+        found
+    }
+
+    fn remove(&mut self, to: u32) -> Option<Sent> {
         let mut found = None;
         if !self.is_mixed {
             while let Some(first) = self.sent.front_mut() {
@@ -92,4 +105,23 @@ impl Held {
 
 fn later(one: u32, other: u32) -> u32 {
     if is_after(other, one) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledged_segments_leave_no_room_behind() {
+        let mut held = Held::default();
+        let most = TCP_ANALYSED_IN_FLIGHT as u32;
+        for number in 0..most {
+            assert!(held.push(Sent { begin: number, end: number + 1, time: 0, number: 0 }));
+        }
+        for (to, left) in [(most - 100, 100), (most, 0)] {
+            assert_eq!(held.acknowledge(to).map(|sent| sent.end), Some(to));
+            assert_eq!(held.len(), left);
+            assert!(held.sent.capacity() <= KEPT.max(4 * left), "{} for {left}", held.sent.capacity());
+        }
+    }
 }
