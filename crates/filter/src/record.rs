@@ -301,9 +301,25 @@ pub struct RowWriter {
     /// The set of fields that `written` was made for.
     wanted: u64,
     bytes: Vec<u8>,
-    /// Where to look first for the next field: fields are best set in the schema's order.
+    /// Behind the field that was set last in this row.
     cursor: usize,
+    /// For each cursor: the field that was set next when a row last came there. Most rows are set alike. Empty for short
+    /// schemas.
+    next: Vec<Next>,
 }
+
+/// A field that was set, and the text in memory that named it.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    name: &'static str,
+    field: u8,
+}
+
+/// Fields from which a writer remembers their order: in a shorter schema, each field is found as quickly.
+const REMEMBERED_FROM: usize = 8;
+
+/// No field was set yet. It is no field's name.
+const NOT_YET: Next = Next { name: "not yet", field: LEFT_OUT };
 
 /// The place of a field that rows do not have.
 const LEFT_OUT: u8 = u8::MAX;
@@ -330,6 +346,7 @@ impl RowWriter {
             wanted: Wanted::ALL.id(),
             bytes: Vec::new(),
             cursor: 0,
+            next: Vec::new(),
         };
         writer.begin();
         writer
@@ -398,21 +415,33 @@ impl RowWriter {
     ///
     /// # Panics
     /// When the schema has no field of this name: a mistake in our code.
-    fn place(&mut self, name: &str) -> Option<usize> {
-        let (before, behind) = self.schema.fields.split_at(self.cursor);
-        // Most names differ in their length or last byte, and most equal ones are the same text in memory.
-        let is_same = |field: &Field| {
-            let (one, other) = (field.name.as_bytes(), name.as_bytes());
-            one.len() == other.len() && one.last() == other.last() && (std::ptr::eq(one, other) || one == other)
+    #[inline]
+    fn place(&mut self, name: &'static str) -> Option<usize> {
+        // One text in memory does not change.
+        let field = match self.next.get(self.cursor) {
+            Some(next) if std::ptr::eq(next.name, name) => next.field.into(),
+            _ => self.find(name),
         };
-        // Most fields are set in the order of the schema.
-        let place = match behind.iter().position(is_same) {
-            Some(place) => before.len() + place,
-            None => before.iter().position(is_same).unwrap_or_else(|| self.no_field(name)),
-        };
-        self.cursor = place + 1;
-        let place = self.places[place];
+        self.cursor = field + 1;
+        let place = self.places[field];
         (place != LEFT_OUT).then_some(place.into())
+    }
+
+    /// The index of a field that was not set next in the last row.
+    #[inline(never)]
+    fn find(&mut self, name: &'static str) -> usize {
+        let is_it = |field: &Field| field.name == name;
+        let (before, behind) = self.schema.fields.split_at(self.cursor);
+        // Most fields are set in the order of the schema.
+        let found = match behind.iter().position(is_it) {
+            Some(place) => before.len() + place,
+            None => before.iter().position(is_it).unwrap_or_else(|| self.no_field(name)),
+        };
+        if self.schema.fields.len() >= REMEMBERED_FROM {
+            self.next.resize(self.schema.fields.len() + 1, NOT_YET);
+            self.next[self.cursor] = Next { name, field: found as u8 };
+        }
+        found
     }
 
     #[cold]
@@ -426,13 +455,14 @@ impl RowWriter {
         self.bytes[8 + place / 8] |= 1 << (place % 8);
     }
 
-    fn put(&mut self, name: &str, value: u64) {
+    #[inline]
+    fn put(&mut self, name: &'static str, value: u64) {
         if let Some(place) = self.place(name) {
             self.set(place, value);
         }
     }
 
-    fn put_bytes(&mut self, name: &str, bytes: &[u8]) {
+    fn put_bytes(&mut self, name: &'static str, bytes: &[u8]) {
         let Some(place) = self.place(name) else { return };
         let (offset, len) = (self.bytes.len() as u64, bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
@@ -440,31 +470,31 @@ impl RowWriter {
     }
 
     /// Sets a number, or a duration in its units.
-    pub fn number(&mut self, name: &str, value: u64) -> &mut Self {
+    pub fn number(&mut self, name: &'static str, value: u64) -> &mut Self {
         self.put(name, value);
         self
     }
 
     /// Sets a time in ns since 1970 UTC.
-    pub fn time(&mut self, name: &str, ns: u64) -> &mut Self {
+    pub fn time(&mut self, name: &'static str, ns: u64) -> &mut Self {
         self.put(name, ns);
         self
     }
 
     /// Sets a flag.
-    pub fn flag(&mut self, name: &str, value: bool) -> &mut Self {
+    pub fn flag(&mut self, name: &'static str, value: bool) -> &mut Self {
         self.put(name, u64::from(value));
         self
     }
 
     /// Sets a text.
-    pub fn text(&mut self, name: &str, value: impl AsRef<[u8]>) -> &mut Self {
+    pub fn text(&mut self, name: &'static str, value: impl AsRef<[u8]>) -> &mut Self {
         self.put_bytes(name, value.as_ref());
         self
     }
 
     /// Sets an address.
-    pub fn address(&mut self, name: &str, value: IpAddr) -> &mut Self {
+    pub fn address(&mut self, name: &'static str, value: IpAddr) -> &mut Self {
         match value {
             IpAddr::V4(address) => self.put_bytes(name, &address.octets()),
             IpAddr::V6(address) => self.put_bytes(name, &address.octets()),
@@ -473,13 +503,13 @@ impl RowWriter {
     }
 
     /// Sets a list; `rows` was filled by [`list_push`].
-    pub fn rows(&mut self, name: &str, rows: &[u8]) -> &mut Self {
+    pub fn rows(&mut self, name: &'static str, rows: &[u8]) -> &mut Self {
         self.put_bytes(name, rows);
         self
     }
 
     /// Sets a field to the value of another field of the same type.
-    pub fn copy(&mut self, name: &str, value: &FieldValue<'_>) -> &mut Self {
+    pub fn copy(&mut self, name: &'static str, value: &FieldValue<'_>) -> &mut Self {
         match value {
             FieldValue::Number(number) | FieldValue::Time(number) | FieldValue::Duration(number, _) => {
                 self.number(name, *number)
@@ -537,7 +567,23 @@ impl<'a> Row<'a> {
         self.schema
     }
 
+    /// The indices of the fields that are set, in order.
+    pub fn places(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = self.schema.fields.len();
+        let word = |at: usize| {
+            self.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        let second = if count > 64 { word(16) } else { 0 };
+        let mut bits = u128::from(second) << 64 | u128::from(word(8));
+        std::iter::from_fn(move || {
+            let place = bits.trailing_zeros() as usize;
+            bits &= bits.wrapping_sub(1);
+            (place < count).then_some(place)
+        })
+    }
+
     /// The value of the field at this index. `None`: it is not set, or is damaged.
+    #[inline]
     pub fn get(&self, place: usize) -> Option<FieldValue<'a>> {
         let field = self.schema.fields.get(place)?;
         if self.bytes[8 + place / 8] & (1 << (place % 8)) == 0 {
@@ -682,6 +728,33 @@ mod tests {
         check(&Wanted::fields(["dns.answers.rdata".into()]), &["dns.answers"]);
         check(&Wanted::none(), &[]);
         check(Wanted::ALL, &["timestamp", "src_ip", "dns.rrname", "dns.id", "dns.tc", "dns.answers"]);
+    }
+
+    #[test]
+    fn rows_may_be_set_in_any_order() {
+        const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+        static FIELDS: [Field; NAMES.len()] = {
+            let mut fields = [Field::new("", FieldType::Number); NAMES.len()];
+            let mut at = 0;
+            while at < NAMES.len() {
+                fields[at].name = NAMES[at];
+                at += 1;
+            }
+            fields
+        };
+        static WIDE: Schema = Schema::new("wide", &FIELDS);
+        let mut writer = RowWriter::new(&WIDE);
+        for order in [&[0, 1, 2, 8][..], &[8, 3, 0], &[0, 8, 1], &[3], &[0, 1, 2, 8], &[0, 2]].repeat(2) {
+            writer.begin();
+            for place in order {
+                writer.number(NAMES[*place], *place as u64);
+            }
+            let row = Row::new(&WIDE, writer.row()).unwrap();
+            let mut expected = order.to_vec();
+            expected.sort_unstable();
+            assert!(row.places().eq(expected), "{order:?}");
+            assert!(row.places().all(|place| row.number(NAMES[place]) == Some(place as u64)), "{order:?}");
+        }
     }
 
     #[test]

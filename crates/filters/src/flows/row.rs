@@ -149,7 +149,7 @@ impl FlowRow {
 }
 
 /// Sets a field to all flags that a side sent.
-fn flags(row: &mut RowWriter, text: &mut Vec<u8>, name: &str, sent: &Sent) {
+fn flags(row: &mut RowWriter, text: &mut Vec<u8>, name: &'static str, sent: &Sent) {
     if sent.packets > 0 {
         text.clear();
         flag_names(text, tcp::Flags(sent.flags));

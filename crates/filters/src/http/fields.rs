@@ -57,7 +57,7 @@ impl<'a> Map<'a> {
         list_push(&mut self.entries[place].1, RowWriter::new(&NAME).text("", value).row());
     }
 
-    fn write(self, row: &mut RowWriter, field: &str, counters: &mut Counters) {
+    fn write(self, row: &mut RowWriter, field: &'static str, counters: &mut Counters) {
         if self.over > 0 {
             counters.events.add("http fields left out", self.over);
         }

@@ -11,7 +11,7 @@ use packet::{Flow, LinkType, arp, encapsulation, ethernet, icmp};
 const RARP: u16 = 0x8035;
 
 /// Sets a field to an Ethernet address.
-fn mac(row: &mut RowWriter, text: &mut Vec<u8>, name: &str, address: [u8; 6]) {
+fn mac(row: &mut RowWriter, text: &mut Vec<u8>, name: &'static str, address: [u8; 6]) {
     text.clear();
     append_with_colons(text, &address);
     row.text(name, &*text);

@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn names_lead_to_values() {
-        let list = |schema: &'static Schema, name: &str, texts: &[&str]| {
+        let list = |schema: &'static Schema, name: &'static str, texts: &[&str]| {
             let mut list = Vec::new();
             for text in texts {
                 list_push(&mut list, RowWriter::new(schema).text(name, text).row());

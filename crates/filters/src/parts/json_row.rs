@@ -91,8 +91,8 @@ struct FieldShape {
     parents: Vec<&'static str>,
     /// `"name":`
     key: Vec<u8>,
-    /// It has the same parents as the field before it.
-    same_parents: bool,
+    /// The index of the first of the fields up to this one that all have its parents.
+    run: usize,
     append_time: fn(&mut Vec<u8>, u64),
     items: Option<Shape>,
 }
@@ -109,15 +109,15 @@ impl Shape {
                 FieldType::Rows(schema) if depth > 0 => Some(Shape::new(schema, depth - 1)),
                 _ => None,
             };
-            let same_parents = match fields.last() {
-                Some(before) => before.parents == parents,
-                None => parents.is_empty(),
+            let run = match fields.last() {
+                Some(before) if before.parents == parents => before.run,
+                _ => fields.len(),
             };
             let append_time = match field.kind {
                 FieldType::EveTime => packet::time::append_eve_json,
                 _ => packet::time::append_json,
             };
-            fields.push(FieldShape { parents, key, same_parents, append_time, items });
+            fields.push(FieldShape { parents, key, run, append_time, items });
         }
         // Only a record with a time is an event; a measurement, such as that of `count`, is not.
         let event_at =
@@ -130,20 +130,18 @@ impl Shape {
         out.push(b'{');
         let message = [self.schema.name];
         let mut open: &[&str] = &[];
-        // `open` has the parents of the previous field, even if that field is not set.
-        let mut as_before = true;
-        for (place, field) in self.fields.iter().enumerate() {
-            if self.event_at == Some(place) {
+        // The run of the field before, whose parents are open.
+        let mut run = None;
+        let mut event_at = self.event_at;
+        for place in row.places() {
+            let (Some(field), Some(value)) = (self.fields.get(place), row.get(place)) else { continue };
+            if event_at.take_if(|at| *at <= place).is_some() {
                 self.event_type(out, &mut open);
-                as_before = false;
+                run = None;
             }
-            let Some(value) = row.get(place) else {
-                as_before &= field.same_parents;
-                continue;
-            };
-            if !(as_before && field.same_parents) {
+            if run != Some(field.run) {
                 change_parents(out, &mut open, &field.parents);
-                as_before = true;
+                run = Some(field.run);
             }
             json_text::comma(out);
             out.extend_from_slice(&field.key);
@@ -152,7 +150,7 @@ impl Shape {
                 value => append_value(out, value, field.items.as_ref()),
             }
         }
-        if self.event_at == Some(self.fields.len()) {
+        if event_at.is_some() {
             self.event_type(out, &mut open);
         }
         if let Some(end) = end {

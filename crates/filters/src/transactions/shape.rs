@@ -60,9 +60,9 @@ pub(super) struct Shape {
     /// Fields of a request that its response repeats.
     repeats: Vec<usize>,
     fields: Vec<Source>,
-    length: String,
-    request_length: String,
-    state: String,
+    length: &'static str,
+    request_length: &'static str,
+    state: &'static str,
     content_type: Option<usize>,
     filename: Option<usize>,
     status: Option<usize>,
@@ -81,7 +81,7 @@ struct Source {
     /// If there is a response, the value comes from it and not from the request.
     is_of_response: bool,
     /// The field's name if the request has its own.
-    of_request: Option<String>,
+    of_request: Option<&'static str>,
 }
 
 /// The field of this schema that tells requests from responses.
@@ -149,6 +149,8 @@ impl Shape {
         let (made, way) = (schema_of(schema, of_messages)?, way(schema));
         let own = |end: &str| format!("{}.{end}", schema.name);
         let place = |end: &str| schema.field(&own(end));
+        // Empty where the joined records have no such field; nothing sets it then.
+        let made_name = |name: &str| made.field(name).map_or("", |place| made.fields[place].name);
         let source = |(place, field): (usize, &'static Field)| {
             let other = match field.name.split_once('_') {
                 Some(("src", end)) => schema.field(&format!("dest_{end}")),
@@ -162,7 +164,7 @@ impl Shape {
                 place,
                 turned: other.unwrap_or(place),
                 is_of_response,
-                of_request: of_request(field),
+                of_request: of_request(field).map(|name| made_name(&name)),
             }
         };
         let fields = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
@@ -172,9 +174,9 @@ impl Shape {
             way,
             repeats: ["id", "url", "http_method"].iter().filter_map(|end| place(end)).collect(),
             fields: fields.map(source).collect(),
-            length: own(LENGTH),
-            request_length: own(REQUEST_LENGTH),
-            state: own(STATE),
+            length: made_name(&own(LENGTH)),
+            request_length: made_name(&own(REQUEST_LENGTH)),
+            state: made_name(&own(STATE)),
             content_type: place("http_content_type"),
             filename: place("filename"),
             status: place("status"),
@@ -228,7 +230,7 @@ impl Shape {
         let Shape { writer, made, way, fields, files, file, .. } = self;
         writer.begin();
         for source in &*fields {
-            let mut into = |name: &str, part: Option<&Part<'_>>, place: usize| {
+            let mut into = |name: &'static str, part: Option<&Part<'_>>, place: usize| {
                 let value = part.and_then(|part| part.row.get(place));
                 value.is_some_and(|value| {
                     writer.copy(name, &value);
@@ -258,7 +260,7 @@ impl Shape {
         files.clear();
         let mut state = "complete";
         for (part, direction, length) in
-            [(request, "to_server", &self.request_length), (response, "to_client", &self.length)]
+            [(request, "to_server", self.request_length), (response, "to_client", self.length)]
         {
             let Some((part, body)) = part.and_then(|part| Some((part, part.body?))) else { continue };
             writer.number(length, body.length);
@@ -286,7 +288,7 @@ impl Shape {
             list_push(files, file.row());
         }
         if made.field(FILES).is_some() {
-            writer.text(&self.state, state);
+            writer.text(self.state, state);
             if !files.is_empty() {
                 writer.rows(FILES, files);
             }

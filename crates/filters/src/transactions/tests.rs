@@ -34,8 +34,8 @@ fn row(schema: &'static Schema, flow: u64, ms: u64, direction: &str) -> RowWrite
     let is_request = direction == "request";
     let (from, to) = if is_request { (client, server) } else { (server, client) };
     row.time("timestamp", ms * 1_000_000).number("flow_id", flow).address("src_ip", from).address("dest_ip", to);
-    let end = if schema.name == "web" { "direction" } else { "type" };
-    row.text(&format!("{}.{end}", schema.name), direction);
+    let way = schema.fields.iter().find(|field| field.name.ends_with(".direction") || field.name.ends_with(".type"));
+    row.text(way.unwrap().name, direction);
     row
 }
 
@@ -259,7 +259,7 @@ static TLS: Schema = Schema::new(
 );
 
 /// Checks the records of a handshake, given as (ms, direction, type, field, value).
-fn check_tls(records: &[(u64, u32, &str, &str, &str)], expected: &[&str], left_out: u64) {
+fn check_tls(records: &[(u64, u32, &str, &'static str, &str)], expected: &[&str], left_out: u64) {
     let pieces = records.iter().map(|(ms, direction, kind, field, value)| {
         let mut row = RowWriter::new(&TLS);
         let [from, to] = [1 + direction, 2 - direction].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last as u8)));

@@ -218,7 +218,12 @@ pub(super) fn sctp(row: &mut RowWriter, packet: &Packet<'_>) {
 }
 
 /// Adds an object that `fill` fills in.
-pub(super) fn object(row: &mut RowWriter, name: &str, schema: &'static Schema, fill: impl FnOnce(&mut RowWriter)) {
+pub(super) fn object(
+    row: &mut RowWriter,
+    name: &'static str,
+    schema: &'static Schema,
+    fill: impl FnOnce(&mut RowWriter),
+) {
     let (mut one, mut list) = (RowWriter::new(schema), Vec::new());
     fill(&mut one);
     list_push(&mut list, one.row());
@@ -226,7 +231,7 @@ pub(super) fn object(row: &mut RowWriter, name: &str, schema: &'static Schema, f
 }
 
 /// Adds an object from the fields of `record` that have its name as prefix.
-fn copy(row: &mut RowWriter, name: &str, schema: &'static Schema, of: &'static Schema, record: &[u8]) {
+fn copy(row: &mut RowWriter, name: &'static str, schema: &'static Schema, of: &'static Schema, record: &[u8]) {
     let Some(record) = Row::new(of, record) else { return };
     object(row, name, schema, |it| {
         for (place, field) in of.fields.iter().enumerate() {
@@ -239,7 +244,7 @@ fn copy(row: &mut RowWriter, name: &str, schema: &'static Schema, of: &'static S
 }
 
 /// Adds a list of texts, unless it is empty.
-pub(super) fn list<'a>(row: &mut RowWriter, name: &str, texts: impl Iterator<Item = &'a [u8]>) {
+pub(super) fn list<'a>(row: &mut RowWriter, name: &'static str, texts: impl Iterator<Item = &'a [u8]>) {
     let (mut one, mut list) = (RowWriter::new(&NAME), Vec::new());
     for text in texts {
         one.begin();
@@ -250,7 +255,7 @@ pub(super) fn list<'a>(row: &mut RowWriter, name: &str, texts: impl Iterator<Ite
     }
 }
 
-fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)]) {
+fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&'static str, Buffer, bool)]) {
     for (name, buffer, to_server) in names {
         if let Some(text) = one.first(*buffer, *to_server) {
             row.text(name, text);
@@ -277,7 +282,7 @@ fn facts(row: &mut RowWriter, object: &Schema, one: &Transaction, names: &Names,
     }
 }
 
-fn put_fact<'a>(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = &'a [u8]>) {
+fn put_fact<'a>(row: &mut RowWriter, name: &'static str, kind: Kind, mut values: impl Iterator<Item = &'a [u8]>) {
     if kind.is_item() {
         let values: Vec<_> = values.map(|value| kind.shown(value)).collect();
         list(row, name, values.iter().map(|value| &**value));
@@ -293,7 +298,7 @@ fn talk(row: &mut RowWriter, app: App, one: &Transaction) {
     object(row, app.name(), schema, |it| facts(it, schema, one, names, CLIENT_FIRST));
 }
 
-fn put_numbers(row: &mut RowWriter, name: &str, kind: Kind, mut values: impl Iterator<Item = u64>) {
+fn put_numbers(row: &mut RowWriter, name: &'static str, kind: Kind, mut values: impl Iterator<Item = u64>) {
     match kind {
         Kind::WordItem(_) => {
             let words: Vec<String> = values.map(|value| kind.word(value)).collect();
